@@ -41,6 +41,16 @@ func (k *Kernel) Apply(ctx context.Context, steps []link.Step, done func(op link
 		}
 		batch, ops = batch[:0], ops[:0]
 	}
+	known := func(t *link.Target) error {
+		if t.Ifindex != 0 {
+			return nil
+		}
+		flush()
+		fresh = false
+		err := k.find(made, t.Link)
+		t.Ifindex = made[t.Link]
+		return err
+	}
 	for _, s := range steps {
 		if ctx.Err() != nil {
 			flush()
@@ -62,15 +72,18 @@ func (k *Kernel) Apply(ctx context.Context, steps []link.Step, done func(op link
 			}
 			t.Ifindex = made[t.Link]
 		}
-		if o, ok := op.(link.SetMaster); ok && o.Master.Ifindex == 0 {
-			flush()
-			fresh = false
-			if err := k.find(made, o.Master.Link); err != nil {
-				done(op, err)
-				continue
-			}
-			o.Master.Ifindex = made[o.Master.Link]
+		var err error
+		switch o := op.(type) {
+		case link.SetMaster:
+			err = known(&o.Master)
 			op = o
+		case link.SetPrimary:
+			err = known(&o.Slave)
+			op = o
+		}
+		if err != nil {
+			done(op, err)
+			continue
 		}
 		if o, ok := op.(link.SetMode); ok {
 			flush()

@@ -32,18 +32,20 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 			Next: "make it, or write [Bond] with Name=" + name + " instead of Bond="})
 		return
 	}
-	if makes && l.IsInfiniBand() && (u.Bond.Mode.Or(units.BondActiveBackup) != units.BondActiveBackup ||
-		u.Bond.FailOverMACPolicy.Or(units.FailOverMACActive) != units.FailOverMACActive) {
+	if makes && !bondable(l, u) {
 		block(nil, false, Reason{Code: CodeUnsupported,
 			Text: fmt.Sprintf("%s is an IPoIB link: the kernel bonds these in mode active-backup with the fail-over policy active only", l.Name),
 			Next: "write Mode=active-backup and FailOverMACPolicy=active, or remove both keys"})
 		return
 	}
-	if ok && makes && !remakeBond(b, l, m, u, unit, block) {
+	if ok && makes && !remakeBond(b, l, m, unit, block) {
 		return
 	}
 	if m, ok = b.Model.snap.LinkByName(name); !ok {
 		op := AddBond{On: Target{Link: name}, MTU: l.MTU, BondOptions: bondOptions(u, l, nil)}
+		if first, slave := bondUnit(b, name, l.Type, unit); first != nil {
+			op.BondOptions = bondOptions(first, slave, nil)
+		}
 		if l.IPoIB != nil && l.IPoIB.Mode == ib.ModeDatagram {
 			op.MTU = min(op.MTU, b.Model.snap.MaxDatagram(l)) // a new child of a connected link shows that one's until it joins
 		}
@@ -132,37 +134,52 @@ func pick[F ~uint8 | ~uint32, T ~uint8 | ~int](to *F, v units.Value[T]) {
 	}
 }
 
-// bondAsked is what the units of the slaves ask of a bond, its own options where none
-// does; where units differ, that of the first slave holds. next is the unit of a link
-// that becomes a slave.
-func bondAsked(b *Builder, m *Link, next *units.Unit, unit func(index int) *units.Unit) BondOptions {
-	slaves := b.Model.snap.Slaves(m.Index)
-	u := next
-	if len(slaves) > 0 {
-		u = unit(slaves[0].Index)
+// bondUnit is the unit that holds for a bond, with a link that it is for, nil if there is
+// none: of the links of a type whose units make the bond, the one whose file comes first.
+// Which of them are slaves by now does not matter, or it would change with each that joins.
+func bondUnit(b *Builder, name string, hardware uint16, unit func(index int) *units.Unit) (first *units.Unit, slave *Link) {
+	for i := range b.Model.snap.Links {
+		l := &b.Model.snap.Links[i]
+		u := unit(l.Index)
+		if bond, makes := u.MasterBond(); makes && bond == name && l.Type == hardware && l.Bond == nil && bondable(l, u) &&
+			(first == nil || u.Name < first.Name) {
+			first, slave = u, l
+		}
 	}
-	if name, makes := u.MasterBond(); !makes || name != m.Name {
+	return first, slave
+}
+
+// bondable reports whether a link can be in a bond with the mode of its unit.
+func bondable(l *Link, u *units.Unit) bool {
+	return !l.IsInfiniBand() || u.Bond.Mode.Or(units.BondActiveBackup) == units.BondActiveBackup &&
+		u.Bond.FailOverMACPolicy.Or(units.FailOverMACActive) == units.FailOverMACActive
+}
+
+// bondAsked is what the units of links of a type ask of a bond, its own options where
+// none does.
+func bondAsked(b *Builder, m *Link, hardware uint16, unit func(index int) *units.Unit) BondOptions {
+	u, slave := bondUnit(b, m.Name, hardware, unit)
+	switch {
+	case u == nil:
 		return m.Bond.BondOptions
+	case b.Record.MadeMaster(m):
+		return bondOptions(u, slave, nil)
 	}
-	has := &m.Bond.BondOptions
-	if b.Record.MadeMaster(m) {
-		has = nil
-	}
-	first := m
-	if len(slaves) > 0 {
-		first = slaves[0]
-	}
-	return bondOptions(u, first, has)
+	return bondOptions(u, slave, &m.Bond.BondOptions)
 }
 
 // remakeBond deletes a bond whose mode and the like are no longer those asked for,
 // which the kernel sets on one without slaves only; another program's stays. It
 // reports whether the link can go on.
-func remakeBond(b *Builder, l, m *Link, u *units.Unit, unit func(int) *units.Unit, block func(Op, bool, Reason)) bool {
+func remakeBond(b *Builder, l, m *Link, unit func(int) *units.Unit, block func(Op, bool, Reason)) bool {
 	if m.Bond == nil {
 		return true // PlanBond says so
 	}
-	want, has := bondAsked(b, m, u, unit), m.Bond.BondOptions
+	hardware := l.Type
+	if slaves := b.Model.snap.Slaves(m.Index); len(slaves) > 0 {
+		hardware = slaves[0].Type
+	}
+	want, has := bondAsked(b, m, hardware, unit), m.Bond.BondOptions
 	if want.fixed() == has.fixed() {
 		return true
 	}
@@ -209,15 +226,14 @@ func notSlave(s *Snapshot, l, m *Link) Reason {
 	return Reason{}
 }
 
-// planBondSettings sets what the units of the slaves ask of their bond; where they
-// differ, that of the first slave holds.
+// planBondSettings sets what the units of the slaves ask of their bond.
 func planBondSettings(b *Builder, bond int, makes bool, unit func(index int) *units.Unit) {
 	slaves := b.Model.snap.Slaves(bond)
 	if len(slaves) == 0 {
 		return
 	}
 	m := b.Link(bond)
-	if want := bondAsked(b, m, nil, unit); makes && want != m.Bond.BondOptions && want.fixed() == m.Bond.fixed() {
+	if want := bondAsked(b, m, slaves[0].Type, unit); makes && want != m.Bond.BondOptions && want.fixed() == m.Bond.fixed() {
 		b.Do(SetBond{On: b.Model.Target(m), Has: m.Bond.BondOptions, BondOptions: want})
 	}
 	if m = b.Link(bond); m.Bond.Mode != uint8(units.BondActiveBackup) {
@@ -227,9 +243,8 @@ func planBondSettings(b *Builder, bond int, makes bool, unit func(index int) *un
 		if u := unit(s.Index); u == nil || !u.IsPrimary(s.Name) {
 			continue
 		}
-		// The index of a link that is still to be made is not known: it is set in the next plan.
-		if t := b.Model.Target(s); t.Ifindex != 0 && b.Link(bond).Bond.Primary != s.Index {
-			b.Do(SetPrimary{On: b.Model.Target(m), Slave: t})
+		if m.Bond.Primary != s.Index {
+			b.Do(SetPrimary{On: b.Model.Target(m), Slave: b.Model.Target(s)})
 		}
 		return
 	}

@@ -171,6 +171,35 @@ func TestRemakeBond(t *testing.T) {
 	}
 }
 
+// Of units that differ the one whose file comes first holds, with any of the links as
+// the only slave, in a second plan too.
+func TestBondOfUnitsThatDiffer(t *testing.T) {
+	name := units.Some("bond0")
+	first := &units.Unit{Name: "10-ib1.ibnetwork", Bond: units.Bond{Name: name, UpDelaySec: units.Some(200 * time.Millisecond)}}
+	second := &units.Unit{Name: "20-ib0.ibnetwork", Bond: units.Bond{Name: name, DownDelaySec: units.Some(50 * time.Millisecond)}}
+	mode := &units.Unit{Name: "05-ib0.ibnetwork", Bond: units.Bond{Name: name, Mode: units.Some(units.Bond8023AD)}}
+	for _, of := range []map[int]*units.Unit{{4: second, 5: first}, {4: mode, 5: first}, {4: first, 5: second}} {
+		for _, slaves := range [][]int{{4}, {5}, {4, 5}} {
+			s := bonded(t)
+			s.Links[1].Master, s.Links[2].Master = 0, 0
+			for _, i := range slaves {
+				s.Links[i-3].Master = 12
+			}
+			unit := func(index int) *units.Unit { return of[index] }
+			b := NewBuilder(s, nil, nil)
+			for range 2 {
+				PlanBond(b, 4, of[4], unit)
+				PlanBond(b, 5, of[5], unit)
+			}
+			got := strings.Join(b.Plan.Commands(), "\n")
+			if strings.Count(got, "type bond") != 1 || !strings.Contains(got, "ip link set bond0 type bond updelay 200\n") &&
+				!strings.HasSuffix(got, "updelay 200") {
+				t.Errorf("%v slaves %v:\n%s", of[4].Name, slaves, got)
+			}
+		}
+	}
+}
+
 // What was put into a bond is released, and the bond that was made for it goes, when
 // no unit asks for them.
 func TestBondRemoval(t *testing.T) {

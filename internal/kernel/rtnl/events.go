@@ -1,6 +1,9 @@
 package rtnl
 
 import (
+	"errors"
+	"slices"
+
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/nl"
@@ -14,7 +17,7 @@ const (
 	LinkChanged EventType = iota + 1 // new or changed
 	LinkGone
 	AddressChanged // added, changed or removed
-	RouteChanged
+	RouteChanged   // or a nexthop object, with which the kernel removes IPv4 routes silently
 	RuleChanged
 	SettingChanged // forwarding, rp_filter, proxy_arp and the like (RTM_NEWNETCONF)
 )
@@ -37,7 +40,7 @@ const netconfaIfindex = 1
 // Events is a source of hints.
 type Events = nl.Events[Event]
 
-// Groups of rtnetlink that Listen joins.
+// Groups of rtnetlink that Listen joins, and RTNLGRP_NEXTHOP where the kernel has it.
 var groups = []uint32{
 	unix.RTNLGRP_LINK, unix.RTNLGRP_IPV6_IFINFO,
 	unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR,
@@ -49,7 +52,11 @@ var groups = []uint32{
 // Listen opens a source in the calling thread's network namespace. recvBuffer is
 // the socket's receive buffer in bytes, 0 for a large one.
 func Listen(recvBuffer int) (*Events, error) {
-	return nl.OpenEvents(unix.NETLINK_ROUTE, groups, recvBuffer, decodeEvent)
+	ev, err := nl.OpenEvents(unix.NETLINK_ROUTE, append(slices.Clone(groups), unix.RTNLGRP_NEXTHOP), recvBuffer, decodeEvent)
+	if errors.Is(err, unix.EINVAL) { // before Linux 5.3
+		ev, err = nl.OpenEvents(unix.NETLINK_ROUTE, groups, recvBuffer, decodeEvent)
+	}
+	return ev, err
 }
 
 func decodeEvent(typ uint16, b []byte, put func(Event)) {
@@ -72,6 +79,8 @@ func decodeEvent(typ uint16, b []byte, put func(Event)) {
 		if len(b) >= sizeRtMsg && ne.Uint32(b[8:])&unix.RTM_F_CLONED == 0 {
 			put(Event{Type: RouteChanged})
 		}
+	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
+		put(Event{Type: RouteChanged})
 	case unix.RTM_NEWRULE, unix.RTM_DELRULE:
 		put(Event{Type: RuleChanged})
 	case unix.RTM_NEWNETCONF:

@@ -212,7 +212,10 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, h *hold) {
 	default:
 		for k := range b.Model.snap.Links {
 			o := &b.Model.snap.Links[k]
-			if o.Index != index && slices.ContainsFunc(o.Routes, func(x Route) bool { return sameRoute(x, r) }) {
+			if o.Index != index && slices.ContainsFunc(o.Routes, same) {
+				if op.Replace = ours; ours {
+					continue // it led over that link
+				}
 				why := Reason{Code: CodeAddressConflict,
 					Text: fmt.Sprintf("a route to %s with metric %d leads over %s already", r.Dst, r.Metric, o.Name),
 					Next: "give one of the two another Metric="}

@@ -64,6 +64,13 @@ func TestRoutes(t *testing.T) {
 		{name: "OK another gateway replaces " +
 			"ours", unit: net + "[Route]\nDestination=10.9.0.0/16\nGateway=10.0.0.9\n", sys: ours(have, []Route{route("10.9.0.0/16")}),
 			want: "ip route replace 10.9.0.0/16 via 10.0.0.9 dev ib0 proto static\n"},
+		{name: "OK ours led over another link", unit: net + "[Route]\nDestination=10.9.0.0/16\nGateway=10.0.0.9\n",
+			sys: func(s *Snapshot, r *Record) {
+				r0 := route("10.9.0.0/16")
+				r0.NextHops = []NextHop{{Ifindex: 9, Dev: "eth0", Weight: 1}, {Ifindex: 4, Dev: "ib0", Weight: 1}}
+				ours(have, []Route{r0})(s, r)
+				s.Links[1].Routes, s.Links[2].Routes = nil, []Route{r0}
+			}, want: "ip route replace 10.9.0.0/16 via 10.0.0.9 dev ib0 proto static\n"},
 		{name: "bad another program's route", unit: net + "[Route]\nDestination=10.9.0.0/16\nGateway=10.0.0.9\n",
 			sys: func(s *Snapshot, r *Record) {
 				ours(have, []Route{route("10.9.0.0/16")})(s, r)

@@ -43,7 +43,7 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 		if is(unix.ESRCH, unix.ENODEV, unix.ENOENT) {
 			return verdictDone, link.Reason{}
 		}
-	case link.DelRule, link.DelNeighbor:
+	case link.DelRule, link.DelNeighbor, link.DelNextHop:
 		if is(unix.ENOENT) {
 			return verdictDone, link.Reason{}
 		}
@@ -78,6 +78,19 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 		if is(unix.EINVAL) {
 			return verdictGiveUp, say(link.CodeRefused, "correct LinkLayerAddress= in [Neighbor]; IPv6 needs an MTU of 1280 at least",
 				"the kernel refused neighbour %s on %s (%s)", o.Neighbor, name, words)
+		}
+	case link.SetNextHop:
+		switch {
+		case is(unix.EEXIST):
+			return verdictForeign, link.Reason{}
+		case is(unix.EOPNOTSUPP):
+			return verdictGiveUp, say(link.CodeUnsupported, "write MultiPathRoute= or Gateway= in [Route], or boot Linux 5.3 or newer",
+				"this kernel has no nexthop objects for %s (%s)", name, words)
+		case is(unix.ENETDOWN):
+			return verdictRetry, say(link.CodeRetry, "ip link show "+name, "%s lost its carrier before nexthop %d was set", name, o.NextHop.ID)
+		case is(unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EINVAL):
+			return verdictRetry, say(link.CodeRetry, "check Gateway= and Group= in [NextHop] against the link's addresses and \"ip nexthop show\"",
+				"the kernel refused nexthop %s on %s (%s)", o.NextHop, name, words)
 		}
 	case link.SetMode:
 		if is(unix.EINVAL) {

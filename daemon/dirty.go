@@ -92,6 +92,14 @@ func (d *Daemon) adopt(s *link.Snapshot, dirty *dirty) {
 		dirty.addAll(changed)
 		dirty.ports = dirty.ports || ports
 	}
+	if old != nil && !reflect.DeepEqual(old.NextHops, s.NextHops) {
+		for i, g := range d.governing.Links {
+			if g.Unit != nil && g.Unit.UsesNextHops() {
+				dirty.add(i)
+			}
+		}
+		dirty.ports = true // of a unit that is gone
+	}
 	now := time.Now()
 	if rdma {
 		d.moved = now

@@ -41,6 +41,8 @@ func (d *Daemon) needs(sc Scope) Needs {
 		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string { return sys[unitOf(s, l)] }
 	}
 	w.Neighbors = neighborsOf(d.set, d.rec, unitOf)
+	w.NextHops = nextHopsOf(d.set, d.rec)
+	w.Routes = w.Routes || w.NextHops != nil
 	if roce.NeedsCards(d.snap, d.set.Units) {
 		w.LinkUnit, w.PortUnit = unitOf, portUnit(d.set)
 	}
@@ -95,6 +97,9 @@ type Needs struct {
 	Sysctls func(s *link.Snapshot, l *link.Link) []string
 	// Neighbors says whether to read the permanent neighbours of a link; nil reads none.
 	Neighbors func(s *link.Snapshot, l *link.Link) bool
+	// NextHops are the IDs of the nexthop objects to read; nil reads none. With it goes
+	// Routes.
+	NextHops map[uint32]bool
 	// LinkUnit gives the unit of a link for what package roce reads; nil if no
 	// unit asks for any of it.
 	LinkUnit func(s *link.Snapshot, l *link.Link) *units.Unit

@@ -140,7 +140,7 @@ func (o *Observer) Observe(sc Scope, w Needs) (*link.Snapshot, error) {
 		}
 	}
 	if w.Routes && (sc.All || sc.Routes || len(sc.Links) > 0) {
-		if err := o.observeRoutes(s); err != nil {
+		if err := errors.Join(o.observeRoutes(s), o.observeNextHops(s, w.NextHops)); err != nil {
 			return nil, err
 		}
 	}

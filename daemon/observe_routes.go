@@ -33,7 +33,10 @@ func (o *Observer) observeRoutes(s *link.Snapshot) error {
 			Protocol: r.Proto, TOS: r.TOS, Pref: r.Pref, OnLink: r.Flags&unix.RTNH_F_ONLINK != 0,
 			MTU: r.Metrics.MTU, AdvMSS: r.Metrics.AdvMSS, HopLimit: r.Metrics.HopLimit, InitCwnd: r.Metrics.InitCwnd, InitRwnd: r.Metrics.InitRwnd,
 			RTOMin: r.Metrics.RTOMin, Congestion: r.Metrics.CongestionControl, QuickAck: r.Metrics.QuickAck,
-			FastOpenNoCookie: r.Metrics.FastOpenNoCookie,
+			FastOpenNoCookie: r.Metrics.FastOpenNoCookie, NextHopID: r.NextHopID,
+		}
+		if x.NextHopID != 0 && x.Type == link.RouteBlackhole {
+			x.Type = link.RouteUnicast // the kernel shows the type of a nexthop that discards packets
 		}
 		if !x.Dst.IsValid() {
 			x.Dst = netip.PrefixFrom(netip.IPv4Unspecified(), 0)

@@ -73,6 +73,13 @@ func request(op link.Op, index int) (rtnl.Request, bool) {
 		return rtnl.SetNeighbor(rtnl.Neighbor{Index: index, IP: o.Neighbor.IP, Address: o.Neighbor.HWAddr}), true
 	case link.DelNeighbor:
 		return rtnl.DelNeighbor(rtnl.Neighbor{Index: index, IP: o.Neighbor.IP}), true
+	case link.SetNextHop:
+		if o.Replace {
+			return rtnl.ReplaceNextHop(nextHop(o.NextHop, index)), true
+		}
+		return rtnl.AddNextHop(nextHop(o.NextHop, index)), true
+	case link.DelNextHop:
+		return rtnl.DelNextHop(o.NextHop.ID), true
 	case link.AddRule:
 		return rtnl.AddRule(rule(o.Rule)), true
 	case link.DelRule:
@@ -128,6 +135,10 @@ func route(r link.Route, name string, index int) rtnl.Route {
 	if r.LeadsNowhere() {
 		out.OutIf = 0
 	}
+	if r.NextHopID != 0 {
+		out.NextHopID, out.OutIf, out.Gateway = r.NextHopID, 0, netip.Addr{}
+		return out
+	}
 	for _, h := range r.NextHops {
 		n := h.Ifindex
 		if h.Dev == name {
@@ -135,6 +146,24 @@ func route(r link.Route, name string, index int) rtnl.Route {
 		}
 		out.NextHops = append(out.NextHops, rtnl.NextHop{OutIf: n, Gateway: h.Gateway, Weight: h.Weight})
 		out.OutIf = 0
+	}
+	return out
+}
+
+// nextHop is for the link of that index, which the plan may not have known yet.
+func nextHop(n link.NextHopObject, index int) rtnl.NextHopObject {
+	out := rtnl.NextHopObject{ID: n.ID, Family: unix.AF_INET, Proto: link.ProtoStatic, Gateway: n.Gateway, Blackhole: n.Blackhole}
+	if n.Family == 6 {
+		out.Family = unix.AF_INET6
+	}
+	if n.OnLink {
+		out.Flags = unix.RTNH_F_ONLINK
+	}
+	if !n.Blackhole && len(n.Group) == 0 {
+		out.OutIf = index
+	}
+	for _, m := range n.Group {
+		out.Group = append(out.Group, rtnl.GroupMember{ID: m.ID, Weight: m.Weight})
 	}
 	return out
 }

@@ -22,6 +22,9 @@ type Builder struct {
 	// Derivation is what derived addresses depend on.
 	Derivation Derivation
 
+	// nextHops are those that the units of the links planned so far want, by ID.
+	nextHops map[uint32]NextHopObject
+
 	unit  string
 	attrs map[int][]Attribute
 	ports map[PortName]*PortNote

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,7 +33,12 @@ func (s *Snapshot) Check() error {
 	return nil
 }
 
+func (s *Snapshot) sortNextHops() {
+	slices.SortStableFunc(s.NextHops, func(a, b NextHopObject) int { return cmp.Compare(a.ID, b.ID) })
+}
+
 func (s *Snapshot) sort() {
+	s.sortNextHops()
 	slices.SortStableFunc(s.Links, func(a, b Link) int { return a.Index - b.Index })
 	slices.SortStableFunc(s.Devices, func(a, b Device) int { return strings.Compare(a.Name, b.Name) })
 	for i := range s.Devices {

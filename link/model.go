@@ -123,6 +123,12 @@ func (m *Model) Apply(op Op) error {
 		return m.addRule(o.Rule)
 	case DelRule:
 		return m.delRule(o.Rule)
+	case DelNextHop: // the link may be gone
+		if m.snap.NextHop(o.NextHop.ID) == nil {
+			return errNotFound
+		}
+		m.dropNextHops(func(n NextHopObject) bool { return n.ID == o.NextHop.ID })
+		return nil
 	}
 	t := op.Target()
 	if t.Link == "" && t.Ifindex == 0 {
@@ -188,6 +194,8 @@ func (m *Model) Apply(op Op) error {
 		if n == len(m.routesLike(l, o.Route)) {
 			return errNoRoute
 		}
+	case SetNextHop:
+		return m.setNextHop(l, o)
 	case SetNeighbor:
 		return m.setNeighbor(l, o.Neighbor)
 	case DelNeighbor:
@@ -205,6 +213,7 @@ func (m *Model) delete(index int) {
 	// A copy: callers have pointers into the slice.
 	m.snap.Links = slices.DeleteFunc(slices.Clone(m.snap.Links), func(l Link) bool { return l.Index == index })
 	m.dropRoutes(func(r Route) bool { return r.leadsOver(index) })
+	m.nextHopsLeave(index)
 }
 
 func (m *Model) setUp(l *Link, up bool) {
@@ -216,9 +225,10 @@ func (m *Model) setUp(l *Link, up bool) {
 	case !up && l.Up():
 		l.Flags &^= FlagUp | FlagLowerUp
 		l.Neighbors = nil // neigh_ifdown
+		m.nextHopsLeave(index)
 		// A route over several links lives as long as one of them is up
 		// (fib_sync_down_dev).
-		l.Routes = slices.DeleteFunc(l.Routes, func(r Route) bool { return len(r.NextHops) == 0 })
+		l.Routes = slices.DeleteFunc(l.Routes, func(r Route) bool { return len(r.NextHops) == 0 && r.NextHopID == 0 })
 		m.dropRoutes(func(r Route) bool {
 			return !slices.ContainsFunc(m.snap.Links, func(o Link) bool { return o.Up() && r.leadsOver(o.Index) })
 		})
@@ -261,6 +271,7 @@ func (m *Model) Settle() {
 			m.join(l)
 		} else {
 			l.Flags &^= FlagLowerUp
+			m.nextHopsLeave(l.Index)
 		}
 	}
 }

@@ -5,7 +5,7 @@ import "slices"
 // dropRoutes removes routes over several links from each of them.
 func (m *Model) dropRoutes(drop func(Route) bool) {
 	for i := range m.snap.Links {
-		multi := func(r Route) bool { return len(r.NextHops) > 0 && drop(r) }
+		multi := func(r Route) bool { return len(r.NextHops) > 0 && r.NextHopID == 0 && drop(r) }
 		if slices.ContainsFunc(m.snap.Links[i].Routes, multi) {
 			w := m.write(m.snap.Links[i].Index)
 			w.Routes = slices.DeleteFunc(w.Routes, multi)
@@ -36,6 +36,12 @@ func (m *Model) at(l *Link, r Route) (out []*Link) {
 		}
 	}
 	switch {
+	case r.NextHopID != 0:
+		for i := range m.snap.Links {
+			if slices.ContainsFunc(m.snap.Links[i].Routes, func(x Route) bool { return sameRoute(x, r) }) {
+				add(m.snap.Links[i].Index)
+			}
+		}
 	case r.nowhere():
 		add(LoopbackIndex)
 	case len(r.NextHops) > 0:
@@ -59,6 +65,9 @@ func (m *Model) homes(l *Link, r Route) []*Link {
 }
 
 func (m *Model) addRoute(l *Link, o AddRoute) error {
+	if o.Route.NextHopID != 0 {
+		return m.addRouteOver(l, o)
+	}
 	if !l.Up() {
 		return errDown
 	}
@@ -68,6 +77,25 @@ func (m *Model) addRoute(l *Link, o AddRoute) error {
 	if !GatewayReachable(l, o.Route) {
 		return errUnreach
 	}
+	if err := m.replaceRoute(o); err != nil {
+		return err
+	}
+	for _, h := range o.Route.NextHops {
+		switch x, ok := m.snap.Link(h.Ifindex); {
+		case !ok:
+			return errNoDev
+		case !x.Up():
+			return errDown
+		}
+	}
+	for _, l := range m.homes(l, o.Route) {
+		l.Routes = append(l.Routes, o.Route)
+	}
+	return nil
+}
+
+// replaceRoute makes room for a route.
+func (m *Model) replaceRoute(o AddRoute) error {
 	for i := range m.snap.Links {
 		k := &m.snap.Links[i]
 		for _, x := range k.Routes {
@@ -81,13 +109,20 @@ func (m *Model) addRoute(l *Link, o AddRoute) error {
 			w.Routes = removeRoute(w.Routes, o.Route)
 		}
 	}
-	for _, h := range o.Route.NextHops {
-		switch x, ok := m.snap.Link(h.Ifindex); {
-		case !ok:
-			return errNoDev
-		case !x.Up():
-			return errDown
-		}
+	return nil
+}
+
+// addRouteOver adds a route over a nexthop object, which is all that it needs.
+func (m *Model) addRouteOver(l *Link, o AddRoute) error {
+	n := m.snap.NextHop(o.Route.NextHopID)
+	switch {
+	case n == nil || o.Route.Dst.Addr().Is6() && (m.snap.hasIPv4(*n) || o.Route.Src.IsValid()):
+		return errInvalid
+	case o.Route.Dst.Addr().Is6() && m.snap.Host.NoIPv6:
+		return errInvalid
+	}
+	if err := m.replaceRoute(o); err != nil {
+		return err
 	}
 	for _, l := range m.homes(l, o.Route) {
 		l.Routes = append(l.Routes, o.Route)
@@ -114,7 +149,7 @@ func GatewayReachable(l *Link, r Route) bool {
 		}
 	}
 	for _, x := range l.Routes {
-		if !x.Gateway.IsValid() && len(x.NextHops) == 0 && !x.nowhere() && x.Dst.Bits() > 0 && x.Dst.Contains(r.Gateway) {
+		if !x.Gateway.IsValid() && len(x.NextHops) == 0 && x.NextHopID == 0 && !x.nowhere() && x.Dst.Bits() > 0 && x.Dst.Contains(r.Gateway) {
 			return true
 		}
 	}

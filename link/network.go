@@ -149,7 +149,7 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 		b.Attr(index, a)
 	}
 	for _, r := range wantedRoutes(b.Link(index), b.Model.snap, u) {
-		if len(r.NextHops) > 0 {
+		if r.overOthers() {
 			continue
 		}
 		h := held.of(r)

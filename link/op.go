@@ -162,6 +162,21 @@ type SetNeighbor struct {
 	Replace  bool
 }
 
+// SetNextHop sets a nexthop object; one with a gateway is on the target. Replace is set
+// where one with its ID is recorded; another program's is never replaced.
+type SetNextHop struct {
+	On
+	NextHop NextHopObject
+	Replace bool
+}
+
+// DelNextHop deletes a nexthop object, which a unit of the target made. The kernel
+// deletes routes over it.
+type DelNextHop struct {
+	On
+	NextHop NextHopObject
+}
+
 // DelNeighbor deletes an entry of the neighbour table.
 type DelNeighbor struct {
 	On
@@ -299,6 +314,17 @@ func (o DelRoute) String() string { return "ip route delete " + o.Route.text(o.O
 func (o SetNeighbor) String() string {
 	return "ip neighbour replace " + o.Neighbor.String() + " dev " + o.On.Link + " nud permanent"
 }
+
+// String prints ip nexthop add or replace.
+func (o SetNextHop) String() string {
+	if o.Replace {
+		return o.NextHop.command("replace")
+	}
+	return o.NextHop.command("add")
+}
+
+// String prints ip nexthop delete id ID.
+func (o DelNextHop) String() string { return fmt.Sprintf("ip nexthop delete id %d", o.NextHop.ID) }
 
 // String prints ip neighbour delete ADDRESS dev NAME.
 func (o DelNeighbor) String() string {

@@ -15,6 +15,7 @@ func Ops() []Op {
 	v6 := Address{Prefix: netip.MustParsePrefix("fd00::1/64"), Valid: Forever, Preferred: Forever}
 	route := Route{Dst: netip.MustParsePrefix("10.9.0.0/16"), Table: TableMain, Type: RouteUnicast}
 	rule := Rule{Family: 4, Priority: 9, Table: 7, Type: RuleToTable, SuppressPrefix: -1, SuppressIfGroup: -1}
+	hop := NextHopObject{ID: 7, Family: 4, Ifindex: 7, Dev: "net7"}
 	mac, _ := ib.ParseHWAddr("80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:de")
 	return []Op{
 		SetUp{On: on, Up: true},
@@ -41,6 +42,8 @@ func Ops() []Op {
 		DelRoute{On: on, Route: route},
 		SetNeighbor{On: on, Neighbor: Neighbor{IP: v4.Prefix.Addr(), HWAddr: mac}},
 		DelNeighbor{On: on, Neighbor: Neighbor{IP: v4.Prefix.Addr(), HWAddr: mac}},
+		SetNextHop{On: on, NextHop: hop},
+		DelNextHop{On: on, NextHop: hop},
 		AddRule{Rule: rule},
 		DelRule{Rule: rule},
 		SetSysctl{On: on, Key: "ipv4/rp_filter", Value: "1"},

@@ -39,6 +39,10 @@ func forOps(t testing.TB, op Op) *Snapshot {
 		l.Routes = []Route{o.Route}
 	case DelNeighbor:
 		l.Neighbors = []Neighbor{o.Neighbor}
+	case SetNextHop:
+		l.Flags |= FlagUp | FlagLowerUp
+	case DelNextHop:
+		s.NextHops = []NextHopObject{o.NextHop}
 	case DelRule:
 		s.Rules = []Rule{o.Rule}
 	}
@@ -60,6 +64,7 @@ func TestOps(t *testing.T) {
 				if op.Target() != (Target{}) {
 					t.Errorf("a rule is the host's, not of %s", op.Target())
 				}
+			case DelNextHop: // the ID is of the host
 			default:
 				if !strings.Contains(op.String(), op.Target().Link) || op.Target().Link == "" {
 					t.Errorf("%q does not name %s", op, op.Target())
@@ -95,7 +100,7 @@ func TestRecordOps(t *testing.T) {
 	text := func(r *Record) string {
 		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool {
 			return !e.Child && !e.Bond && e.Enslaved == "" && !e.Activated && !e.Deactivated &&
-				len(e.Addresses)+len(e.Routes)+len(e.Neighbors) == 0 && e.DNS == nil && e.AskedMTU == 0
+				len(e.Addresses)+len(e.Routes)+len(e.Neighbors)+len(e.NextHops) == 0 && e.DNS == nil && e.AskedMTU == 0
 		})
 		b, err := r.Encode()
 		if err != nil {
@@ -112,6 +117,8 @@ func TestRecordOps(t *testing.T) {
 			undo[op.String()] = DelRoute{On: o.On, Route: o.Route}
 		case SetNeighbor:
 			undo[op.String()] = DelNeighbor{On: o.On, Neighbor: o.Neighbor}
+		case SetNextHop:
+			undo[op.String()] = DelNextHop{On: o.On, NextHop: o.NextHop}
 		case AddRule:
 			undo[op.String()] = DelRule{Rule: o.Rule}
 		case AddBond:

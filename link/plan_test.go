@@ -72,13 +72,17 @@ func planIB0(s *Snapshot, u *units.Unit, rec *Record, delayed map[string]Reason)
 		rules = WantedRules(u)
 	}
 	PlanNetwork(b, 4, u)
+	PlanNextHops(b, 4, u, false)
+	PlanNextHops(b, 4, u, true)
 	PlanRoutesOver(b, 4, u)
-	PlanOrphans(b, func(i int) *units.Unit {
+	unitOf := func(i int) *units.Unit {
 		if i == 4 {
 			return u
 		}
 		return nil
-	}, false)
+	}
+	PlanNextHopRemovals(b, func(i int) (*units.Unit, bool) { return unitOf(i), true }, false)
+	PlanOrphans(b, unitOf, false)
 	PlanRules(b, rules, false)
 	return b
 }

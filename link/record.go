@@ -24,7 +24,9 @@ type Record struct {
 	// Routes are those whose links are gone: without a device, or over other
 	// links.
 	Routes []Route `json:"routes,omitempty"`
-	Made   []Made  `json:"made,omitempty"` // by other packages
+	// NextHops are the IDs of those whose links are gone.
+	NextHops []uint32 `json:"nexthops,omitempty"`
+	Made     []Made   `json:"made,omitempty"` // by other packages
 	// Ports are the units that governed InfiniBand ports last, by GUID.
 	Ports []PortRecord `json:"ports,omitempty"`
 }
@@ -56,6 +58,7 @@ type LinkRecord struct {
 	Addresses []Address  `json:"addresses,omitempty"`
 	Routes    []Route    `json:"routes,omitempty"`
 	Neighbors []Neighbor `json:"neighbors,omitempty"`
+	NextHops  []uint32   `json:"nexthops,omitempty"` // IDs of nexthop objects of the link's unit
 	DNS       *DNSRecord `json:"dns,omitempty"`
 	// Advertised is the link's as of the last plan.
 	Advertised *Advertised `json:"advertised,omitempty"`
@@ -136,7 +139,7 @@ func (r *Record) Holds(l *Link) bool {
 		return false
 	}
 	if e := r.Of(l); e != nil && (e.Child || e.master() || !e.Keep && (e.Enslaved != "" || len(e.Addresses) > 0 ||
-		len(e.Routes) > 0 || len(e.Neighbors) > 0 || e.DNS != nil)) {
+		len(e.Routes) > 0 || len(e.Neighbors) > 0 || len(e.NextHops) > 0 || e.DNS != nil)) {
 		return true
 	}
 	return slices.ContainsFunc(r.Links, func(e *LinkRecord) bool { return e.Child && e.Parent == l.Index })
@@ -205,6 +208,10 @@ func (r *Record) Intend(op Op) {
 	case SetNeighbor:
 		e := r.of(o.On)
 		e.Neighbors = append(removeNeighbor(e.Neighbors, o.Neighbor), o.Neighbor)
+	case SetNextHop:
+		if e := r.of(o.On); !slices.Contains(e.NextHops, o.NextHop.ID) {
+			e.NextHops = append(slices.Clone(e.NextHops), o.NextHop.ID)
+		}
 	case AddRule:
 		if !slices.Contains(r.Rules, o.Rule) {
 			r.Rules = append(slices.Clone(r.Rules), o.Rule)
@@ -247,6 +254,11 @@ func (r *Record) Done(op Op) {
 	case AddRoute:
 		r.Routes = removeRoute(r.Routes, o.Route)
 		r.Intend(op) // it may have been removed first by the same plan, here and below
+	case SetNextHop:
+		r.dropNextHop(o.NextHop.ID) // of another link
+		r.Intend(op)
+	case DelNextHop:
+		r.dropNextHop(o.NextHop.ID)
 	case AddAddress, AddRule, SetNeighbor:
 		r.Intend(op)
 	case DelRoute:
@@ -279,17 +291,20 @@ func (r *Record) Done(op Op) {
 	}
 }
 
-// keepRoutes keeps the routes that survive a link that is gone.
+// keepRoutes keeps the routes and nexthops that survive a link that is gone.
 func (r *Record) keepRoutes(e *LinkRecord) {
 	for _, o := range e.outliving() {
 		r.Routes = append(removeRoute(r.Routes, o), o)
+	}
+	if !e.Keep {
+		r.NextHops = append(slices.Clone(r.NextHops), e.NextHops...)
 	}
 }
 
 // outliving are the routes that do not go with their link.
 func (e *LinkRecord) outliving() (out []Route) {
 	for _, o := range e.Routes {
-		if !e.Keep && (o.nowhere() || len(o.NextHops) > 0) {
+		if !e.Keep && (o.nowhere() || o.overOthers()) {
 			out = append(out, o)
 		}
 	}
@@ -328,6 +343,10 @@ func (r *Record) Failed(op Op) {
 			e := r.of(o.On)
 			e.Neighbors = removeNeighbor(e.Neighbors, o.Neighbor)
 		}
+	case SetNextHop:
+		if !o.Replace {
+			r.dropNextHop(o.NextHop.ID)
+		}
 	case AddRule:
 		r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(x Rule) bool { return x == o.Rule })
 	}
@@ -347,7 +366,7 @@ func (r *Record) unmake(m Made) {
 // because what replaces it belongs to another program; children get their index
 // and the MTU that resulted from a request. It reports whether anything changed.
 // The snapshot must not be older than the last operation, and must have the routes,
-// rules and neighbours if the record has some.
+// rules, neighbours and nexthops if the record has some.
 func (r *Record) Reconcile(s *Snapshot) (changed bool) {
 	for i := range s.Links {
 		l := &s.Links[i]
@@ -404,6 +423,7 @@ func (r *Record) Reconcile(s *Snapshot) (changed bool) {
 	if gone := func(o Route) bool { return s.linkWith(o) == nil }; slices.ContainsFunc(r.Routes, gone) {
 		r.Routes, changed = slices.DeleteFunc(slices.Clone(r.Routes), gone), true
 	}
+	changed = r.reconcileNextHops(s) || changed
 	slices.SortFunc(r.Links, func(a, b *LinkRecord) int { return a.Ifindex - b.Ifindex })
 	return changed || n != len(r.Links)
 }
@@ -431,9 +451,11 @@ func (r *Record) Clone() *Record {
 		return out
 	}
 	out.Rules, out.Made, out.Routes, out.Ports = slices.Clone(r.Rules), slices.Clone(r.Made), slices.Clone(r.Routes), slices.Clone(r.Ports)
+	out.NextHops = slices.Clone(r.NextHops)
 	for _, e := range r.Links {
 		c := *e
 		c.Addresses, c.Routes, c.Neighbors = slices.Clone(e.Addresses), slices.Clone(e.Routes), slices.Clone(e.Neighbors)
+		c.NextHops = slices.Clone(e.NextHops)
 		out.Links = append(out.Links, &c)
 	}
 	return out

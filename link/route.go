@@ -9,10 +9,10 @@ import (
 	"ibnetworkd/units"
 )
 
-// PlanRoutesOver plans the routes of one link's unit that lead over several links.
-// It comes when all links have been planned, because they must be up.
+// PlanRoutesOver plans the routes of one link's unit that lead over several links, or
+// over nexthop objects. It comes when all links and nexthops have been planned.
 func PlanRoutesOver(b *Builder, index int, u *units.Unit) {
-	over := func(r units.Route) bool { return len(r.MultiPathRoute) > 0 }
+	over := func(r units.Route) bool { return len(r.MultiPathRoute) > 0 || r.NextHop.Set }
 	if u == nil || !u.ConfiguresIP() || !slices.ContainsFunc(u.Routes, over) {
 		return
 	}
@@ -22,11 +22,14 @@ func PlanRoutesOver(b *Builder, index int, u *units.Unit) {
 		h = &hold{why: wait, wait: true}
 	}
 	for _, r := range wantedRoutes(b.Link(index), b.Model.snap, u) {
-		if len(r.NextHops) > 0 {
+		if r.overOthers() {
 			planRoute(b, index, r, b.Record.Of(b.Link(index)), h)
 		}
 	}
 }
+
+// overOthers reports a route that may lead over other links than that of its unit.
+func (r Route) overOthers() bool { return len(r.NextHops) > 0 || r.NextHopID != 0 }
 
 // hold is why something is not set; wait says that this ends by itself.
 type hold struct {
@@ -115,6 +118,7 @@ func wantedRoutes(l *Link, s *Snapshot, u *units.Unit) []Route {
 			Congestion:       x.TCPCongestionControlAlgorithm.Or(""),
 			QuickAck:         x.QuickAck.Or(false),
 			FastOpenNoCookie: x.FastOpenNoCookie.Or(false),
+			NextHopID:        x.NextHop.Or(0),
 			Dst:              netip.PrefixFrom(netip.IPv4Unspecified(), 0),
 		}
 		if is6 {
@@ -151,7 +155,7 @@ func wantedRoutes(l *Link, s *Snapshot, u *units.Unit) []Route {
 			case r.Type == RouteLocal || r.Type == 10:
 				r.Scope = ScopeHost
 			case r.Type == RouteBroadcast || r.Type == RouteMulticast || r.Type == RouteAnycast,
-				r.Type == RouteUnicast && !r.Gateway.IsValid() && len(r.NextHops) == 0:
+				r.Type == RouteUnicast && !r.Gateway.IsValid() && !r.overOthers():
 				r.Scope = ScopeLink
 			}
 		}
@@ -192,6 +196,12 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, h *hold) {
 			Text: fmt.Sprintf("a route to %s with metric %d is on %s already, and was not made by ibnetworkd", r.Dst, r.Metric, l.Name),
 			Next: DelRoute{On: t, Route: routes[i]}.String(),
 		})
+	case r.NextHopID != 0:
+		if wait, why := planRouteOver(b, r); why != (Reason{}) {
+			block(wait, why)
+		} else if !b.Do(op) {
+			a.Why = b.Delayed[DelayKey(op)]
+		}
 	case !l.Up():
 		block(true, Reason{Code: CodeLinkDown, Text: l.Name + " is down: a route needs it up", Next: "ip link set " + l.Name + " up"})
 	case r.Dst.Addr().Is6() && b.Base.Host.NoIPv6:
@@ -214,7 +224,7 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, h *hold) {
 			o := &b.Model.snap.Links[k]
 			if o.Index != index && slices.ContainsFunc(o.Routes, same) {
 				if op.Replace = ours; ours {
-					continue // it led over that link
+					continue // it led over that link, or over a nexthop on it
 				}
 				why := Reason{Code: CodeAddressConflict,
 					Text: fmt.Sprintf("a route to %s with metric %d leads over %s already", r.Dst, r.Metric, o.Name),
@@ -249,6 +259,12 @@ func routeEqual(x, w Route) bool {
 	if len(w.NextHops) == 1 && len(x.NextHops) == 0 {
 		// One next hop is no multipath route to the kernel.
 		w.Gateway, w.NextHops = w.NextHops[0].Gateway, nil
+	}
+	if x.NextHopID != w.NextHopID {
+		return false
+	}
+	if w.NextHopID != 0 {
+		x.Gateway, x.NextHops, x.OnLink = w.Gateway, w.NextHops, w.OnLink
 	}
 	if x.Gateway != w.Gateway || x.PrefSrc != w.PrefSrc && w.PrefSrc.IsValid() || x.Type != w.Type || x.Protocol != w.Protocol {
 		return false
@@ -289,6 +305,10 @@ func (r Route) text(dev string) string {
 	}
 	if r.Src.IsValid() {
 		b.WriteString(" from " + r.Src.String())
+	}
+	if r.NextHopID != 0 {
+		fmt.Fprintf(&b, " nhid %d", r.NextHopID)
+		r.Gateway, r.NextHops, r.OnLink, dev = netip.Addr{}, nil, false, ""
 	}
 	if r.Gateway.IsValid() {
 		if r.Gateway.Is6() != r.Dst.Addr().Is6() {

@@ -24,6 +24,8 @@ type Snapshot struct {
 	Devices []Device `json:"rdma_devices,omitempty"`
 	Links   []Link   `json:"links,omitempty"`
 	Rules   []Rule   `json:"rules,omitempty"`
+	// NextHops are the nexthop objects, by ID, that a unit or the record names.
+	NextHops []NextHopObject `json:"nexthops,omitempty"`
 	// Card is what package roce plans from beyond the rest; nil if no unit and no
 	// port needs it. It is never changed once it is in a snapshot.
 	Card *cardstate.State `json:"card,omitempty"`
@@ -373,6 +375,9 @@ type Route struct {
 	// NextHops of a multipath route; Gateway is then unset. The route is among
 	// those of each link that it leads over.
 	NextHops []NextHop `json:"nexthops,omitempty"`
+	// NextHopID is the nexthop object over which the route leads, 0 for none. Gateway and
+	// NextHops are then the kernel's copy of it, if any.
+	NextHopID uint32 `json:"nexthop_id,omitempty"`
 }
 
 // NextHop is one way of a multipath route.

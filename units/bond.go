@@ -207,5 +207,8 @@ func (p *parser) checkBond() {
 	for _, n := range u.Neighbors {
 		not("Neighbor", n.Pos, "the neighbour")
 	}
-	u.Addresses, u.Routes, u.Rules, u.Neighbors = nil, nil, nil, nil
+	for _, n := range u.NextHops {
+		not("NextHop", n.ID.Pos, fmt.Sprintf("nexthop %d", n.ID.V))
+	}
+	u.Addresses, u.Routes, u.Rules, u.Neighbors, u.NextHops = nil, nil, nil, nil, nil
 }

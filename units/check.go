@@ -42,6 +42,10 @@ func (p *parser) finish() bool {
 			if p.neighbor(x) {
 				u.Neighbors = append(u.Neighbors, *x)
 			}
+		case *NextHopObject:
+			if p.nextHop(x) {
+				u.NextHops = append(u.NextHops, *x)
+			}
 		case *VLAN:
 			if p.vlan(x) {
 				u.VLANs = append(u.VLANs, *x)
@@ -63,6 +67,7 @@ func (p *parser) finish() bool {
 	p.checkEngine()
 	p.checkVFs()
 	p.checkGateways()
+	p.checkNextHops()
 	p.checkIPv6()
 	p.checkAcceptRA()
 	p.checkDHCP()
@@ -234,6 +239,11 @@ func (p *parser) route(x *Route, shorthand bool) bool {
 	}
 	hops := len(x.MultiPathRoute) > 0
 	if !x.Gateway.Set && !x.Destination.Set && !x.Source.Set && !x.PreferredSource.Set && !hops {
+		if x.NextHop.Set {
+			p.at("Route", "NextHop").problem(x.NextHop.Pos, Warning, notUsed,
+				"a route over NextHop=%d needs Destination=; write 0.0.0.0/0 or ::/0 for the default route", x.NextHop.V)
+			return false
+		}
 		p.problem(x.Pos, Warning, notUsed, "[Route] has none of Gateway=, Destination=, Source=, PreferredSource= and MultiPathRoute=")
 		return false
 	}
@@ -255,6 +265,9 @@ func (p *parser) route(x *Route, shorthand bool) bool {
 		if h.V.Gateway.Is6() != is6 && is6 {
 			return clash("MultiPathRoute", h.Pos, h.V.Gateway)
 		}
+	}
+	if x.NextHop.Set && !p.routeNextHop(x, is6) {
+		return false
 	}
 	if x.Source.Set && !is6 {
 		p.at("Route", "Source").problem(x.Source.Pos, Warning, notUsed,

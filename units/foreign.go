@@ -117,7 +117,6 @@ var foreignSections = map[string]string{
 	"NetDev":                        "that is a .netdev file's; P_Key children are made by [Partition], VLANs by [VLAN]",
 	"LLDP":                          "leave LLDP to systemd-networkd or lldpd",
 	"IPv6AddressLabel":              "leave address labels to systemd-networkd",
-	"NextHop":                       "next hop objects are not supported; write MultiPathRoute= in [Route]",
 	"QDisc":                         noTC,
 	"NetworkEmulator":               noTC,
 	"TokenBucketFilter":             noTC,
@@ -196,7 +195,6 @@ var foreignKeys = map[string]string{
 	"Address.IPv4ACD":     "probing for IPv4 addresses is not supported",
 	"Address.PrefixRoute": "its new name is AddPrefixRoute=, with the opposite sense",
 
-	"Route.NextHop":       "next hop objects are not supported; write MultiPathRoute=, or Gateway=",
 	"Route.IPServiceType": "the type of service of a route is not supported; write a [RoutingPolicyRule] with TypeOfService=",
 	"Route.TTLPropagate":  "it is for MPLS: " + leaveIP,
 	"Route.GatewayOnlink": "it is spelled GatewayOnLink=",
@@ -212,5 +210,5 @@ const (
 	leave      = "write a .netdev file for what it names and a .network file with this key for the link, without [Network] in the " +
 		".ibnetwork file"
 	leaveIP = "leave the IP part of the link to systemd-networkd: a .network file with this key, and no [Network], [Address], " +
-		"[Route], [RoutingPolicyRule] and [Neighbor] in the .ibnetwork file"
+		"[Route], [RoutingPolicyRule], [Neighbor] and [NextHop] in the .ibnetwork file"
 )

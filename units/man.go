@@ -126,9 +126,10 @@ Without
 .BR [Network] ,
 .BR [Address] ,
 .BR [Route] ,
-.B [RoutingPolicyRule]
-and
+.BR [RoutingPolicyRule] ,
 .B [Neighbor]
+and
+.B [NextHop]
 only the InfiniBand or RoCE part of the link is configured, and the IP part is left to the program that manages it.
 .PP
 .B ibnetctl verify

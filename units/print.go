@@ -55,6 +55,8 @@ func (u *Unit) objects(section string) []any {
 		return pointers(u.Rules)
 	case "Neighbor":
 		return pointers(u.Neighbors)
+	case "NextHop":
+		return pointers(u.NextHops)
 	case "VLAN":
 		return pointers(u.VLANs)
 	case "VF":

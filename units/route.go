@@ -29,6 +29,7 @@ type Route struct {
 	TCPCongestionControlAlgorithm   Value[string]
 	TCPRetransmissionTimeoutSec     Value[time.Duration]
 	MultiPathRoute                  []Value[NextHop]
+	NextHop                         Value[uint32] // a nexthop object's, from 1
 }
 
 // Is6 reports whether the route is an IPv6 route.

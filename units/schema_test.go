@@ -17,6 +17,7 @@ var required = map[string]string{"Bond": "Name=bond0",
 	"Address":      "Address=192.168.151.1/24",
 	"Route":        "Destination=10.20.0.0/16",
 	"Neighbor":     "Address=192.168.151.2\nLinkLayerAddress=02:00:00:00:00:02",
+	"NextHop":      "Id=7",
 	"VLAN":         "Id=100",
 	"VF":           "VirtualFunction=0",
 }
@@ -37,6 +38,8 @@ var also = map[string]string{"Network.PrimarySlave": "Bond=bond0",
 	"DHCPv6.DUIDType":                "[Network]\nDHCP=ipv6\n[DHCPv6]\nDUIDRawData=00:01",
 	"Neighbor.Address":               "LinkLayerAddress=02:00:00:00:00:02",
 	"Neighbor.LinkLayerAddress":      "Address=192.168.151.2",
+	"NextHop.Group":                  "Id=20",
+	"NextHop.OnLink":                 "Id=7\nGateway=192.168.151.254",
 	"RoCE.ETS":                       "",
 }
 

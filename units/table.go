@@ -73,9 +73,9 @@ func partitionKey(s string) (ib.PKey, error) {
 func buildSchema() []SectionSpec {
 	out := []SectionSpec{
 		matchSection(), linkSection(), ipoibSection(), partitionSection(), bondSection(), vrfSection(), networkSection(),
-		addressSection(), routeSection(), ruleSection(), neighborSection(), dhcpv4Section(), dhcpv6Section(), acceptRASection(),
-		subnetManagerSection(), portSection(), roceSection(), vlanSection(), softRoCESection(), virtualFunctionsSection(), vfSection(),
-		modulesSection(),
+		addressSection(), routeSection(), ruleSection(), neighborSection(), nextHopSection(), dhcpv4Section(), dhcpv6Section(),
+		acceptRASection(), subnetManagerSection(), portSection(), roceSection(), vlanSection(), softRoCESection(),
+		virtualFunctionsSection(), vfSection(), modulesSection(),
 	}
 	for i := range out {
 		for k := range out[i].Keys {

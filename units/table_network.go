@@ -289,6 +289,7 @@ func routeSection() SectionSpec {
 				apply: scalar(func(x *R) *Value[time.Duration] { return &x.TCPRetransmissionTimeoutSec }, parseSpan)},
 			{Name: "MultiPathRoute", List: true, Networkd: true,
 				apply: list(func(x *R) *[]Value[NextHop] { return &x.MultiPathRoute }, whole, parseNextHop)},
+			nextHopKey(),
 		},
 	}
 }

@@ -94,6 +94,8 @@ type Unit struct {
 	Rules []RoutingPolicyRule
 	// Neighbors are the [Neighbor] sections; no two have the same address.
 	Neighbors []Neighbor
+	// NextHops are the [NextHop] sections; no two have the same ID.
+	NextHops []NextHopObject
 
 	DHCPv4           DHCPv4
 	DHCPv6           DHCPv6
@@ -120,13 +122,14 @@ type Unit struct {
 }
 
 // ConfiguresIP reports whether the unit has anything to say about addresses, routes,
-// rules or neighbours, which that of a bond's slave has not; if not, only the InfiniBand
-// part is configured and the IP part is left to the program that manages it.
+// rules, neighbours or nexthops, which that of a bond's slave has not; if not, only the
+// InfiniBand part is configured and the IP part is left to the program that manages it.
 func (u *Unit) ConfiguresIP() bool {
 	if bond, _ := u.MasterBond(); bond != "" {
 		return false
 	}
-	return u.Network.Present || len(u.Addresses) > 0 || len(u.Routes) > 0 || len(u.Rules) > 0 || len(u.Neighbors) > 0
+	return u.Network.Present || len(u.Addresses) > 0 || len(u.Routes) > 0 || len(u.Rules) > 0 || len(u.Neighbors) > 0 ||
+		len(u.NextHops) > 0
 }
 
 // Unmanaged reports [Link] Unmanaged=yes: the match stops the search and the

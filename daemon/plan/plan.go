@@ -148,9 +148,15 @@ func Make(in Input) Result {
 			p.additions(l.Index)
 		}
 	}
+	for _, groups := range []bool{false, true} {
+		for _, i := range slices.Sorted(slices.Values(p.order)) {
+			p.noted(i, func(n *note) { link.PlanNextHops(p.b, i, n.unit, groups) })
+		}
+	}
 	for _, i := range slices.Sorted(slices.Values(p.order)) {
 		p.noted(i, func(n *note) { link.PlanRoutesOver(p.b, i, n.unit) })
 	}
+	link.PlanNextHopRemovals(p.b, p.settled, p.in.Partial)
 	link.PlanOrphans(p.b, p.applied, p.in.Partial)
 	link.PlanRules(p.b, p.rules(), p.in.Partial)
 	roce.PlanPorts(p.b, func(d *link.Device, q *link.Port) *units.Unit {
@@ -215,9 +221,9 @@ func (p *planner) scope() map[int]bool {
 	s := p.in.Snapshot
 	for i := range s.Links {
 		l := &s.Links[i]
-		// A link that follows others' carriers or addresses is planned with them.
+		// A link that follows others' carriers, addresses or nexthops is planned with them.
 		u := p.in.Prev[l.Index].Unit
-		follows := u != nil && (len(u.Network.BindCarrier) > 0 || u.FollowsLinks())
+		follows := u != nil && (len(u.Network.BindCarrier) > 0 || u.FollowsLinks() || u.UsesNextHops())
 		if p.in.Scope == nil || p.in.Scope[l.Index] || follows {
 			out[l.Index] = true
 			if l.IsChild() {

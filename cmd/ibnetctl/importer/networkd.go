@@ -236,7 +236,7 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 		switch e.section {
 		case "Match", "Link", "IPoIB", "Network":
 			s = d.sec(e.section)
-		case "Address", "Route", "RoutingPolicyRule", "Neighbor":
+		case "Address", "Route", "RoutingPolicyRule", "Neighbor", "NextHop":
 			k := id{e.section, e.instance}
 			if more[k] == nil {
 				more[k] = d.more(e.section)

@@ -114,11 +114,11 @@ func clean(value string, from []*item) (string, bool) {
 
 // Sections in the order in which a unit has them; the last ones repeat.
 var sectionOrder = []string{"Match", "Link", "Port", "IPoIB", "Partition", "Bond", "Network", "Address", "Route", "RoutingPolicyRule",
-	"Neighbor", "IPv6AcceptRA", "SubnetManager"}
+	"Neighbor", "NextHop", "IPv6AcceptRA", "SubnetManager"}
 
 // ipSections are those of the IP part.
 var ipSections = map[string]bool{"Network": true, "Address": true, "Route": true, "RoutingPolicyRule": true,
-	"Neighbor": true, "IPv6AcceptRA": true}
+	"Neighbor": true, "NextHop": true, "IPv6AcceptRA": true}
 
 // keyOrder puts keys of a section first that others follow.
 var keyOrder = map[string]int{"PartitionKey": -3, "Name": -2, "Manage": -1, "MTUBytes": -1, "LinkLocalAddressing": 1,

@@ -1,0 +1,371 @@
+package link
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"ibnetworkd/units"
+)
+
+// NextHopObject is a nexthop object of the kernel, which routes name by its ID.
+type NextHopObject struct {
+	ID      uint32     `json:"id"`
+	Family  uint8      `json:"family,omitempty"` // 4 or 6, 0 of a group
+	Gateway netip.Addr `json:"gateway,omitzero"`
+	// Ifindex and Dev are the link, 0 and "" of a group and with Blackhole.
+	Ifindex   int           `json:"ifindex,omitempty"`
+	Dev       string        `json:"dev,omitempty"`
+	OnLink    bool          `json:"onlink,omitempty"`
+	Blackhole bool          `json:"blackhole,omitempty"`
+	Group     []GroupMember `json:"group,omitempty"`
+	// Other reports one that no unit can make: a resilient group, or one of a VXLAN's
+	// forwarding database.
+	Other bool `json:"other,omitempty"`
+}
+
+// GroupMember is a nexthop object in a group, with a weight from 1.
+type GroupMember struct {
+	ID     uint32 `json:"id"`
+	Weight int    `json:"weight"`
+}
+
+// String prints the object as ip nexthop takes it, without who made it.
+func (n NextHopObject) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "id %d", n.ID)
+	switch {
+	case len(n.Group) > 0:
+		b.WriteString(" group ")
+		for i, m := range n.Group {
+			if i > 0 {
+				b.WriteByte('/')
+			}
+			fmt.Fprint(&b, m.ID)
+			if m.Weight != 1 {
+				fmt.Fprintf(&b, ",%d", m.Weight)
+			}
+		}
+		if n.Other {
+			b.WriteString(" type resilient")
+		}
+		return b.String()
+	case n.Blackhole:
+		b.WriteString(" blackhole")
+	}
+	if n.Gateway.IsValid() {
+		b.WriteString(" via " + n.Gateway.String())
+	}
+	if n.Dev != "" {
+		b.WriteString(" dev " + n.Dev)
+	}
+	if n.OnLink {
+		b.WriteString(" onlink")
+	}
+	if n.Other {
+		b.WriteString(" fdb")
+	}
+	return b.String()
+}
+
+// command is what ip takes: it cannot know the family of one without a gateway.
+func (n NextHopObject) command(verb string) string {
+	family := ""
+	if n.Family == 6 && !n.Gateway.IsValid() {
+		family = "-6 "
+	}
+	return "ip " + family + "nexthop " + verb + " " + n.String() + " proto static"
+}
+
+func (n NextHopObject) equal(o NextHopObject) bool {
+	return n.ID == o.ID && n.Family == o.Family && n.Gateway == o.Gateway && n.Ifindex == o.Ifindex && n.OnLink == o.OnLink &&
+		n.Blackhole == o.Blackhole && n.Other == o.Other && sameGroup(n.Group, o.Group)
+}
+
+// sameGroup compares members in any order, which the kernel gives no meaning.
+func sameGroup(a, b []GroupMember) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(m GroupMember) bool { return !slices.Contains(b, m) })
+}
+
+// remade reports that the kernel does not replace one by the other, or refuses to while
+// a route or group needs the old one.
+func (n NextHopObject) remade(o NextHopObject) bool {
+	return n.Other || o.Other || n.Family != o.Family || n.Blackhole != o.Blackhole
+}
+
+// NextHop is the nexthop object with an ID, nil if there is none or none that any unit
+// names.
+func (s *Snapshot) NextHop(id uint32) *NextHopObject {
+	for i := range s.NextHops {
+		if s.NextHops[i].ID == id {
+			return &s.NextHops[i]
+		}
+	}
+	return nil
+}
+
+// nextHopsOf are the nexthops that a unit wants of a link, without those of other links
+// that have the same ID.
+func nextHopsOf(l *Link, u *units.Unit) (out []NextHopObject) {
+	for i := range u.NextHops {
+		x := &u.NextHops[i]
+		n := NextHopObject{ID: x.ID.V}
+		for _, m := range x.Group {
+			n.Group = append(n.Group, GroupMember{m.V.ID, m.V.Weight})
+		}
+		if len(n.Group) == 0 {
+			n.Family, n.Gateway, n.OnLink, n.Blackhole = 4, x.Gateway.V, x.OnLink.V, x.Blackhole.V
+			if x.Is6() {
+				n.Family = 6
+			}
+			if !n.Blackhole {
+				n.Ifindex, n.Dev = l.Index, l.Name
+			}
+		}
+		out = append(out, n)
+	}
+	return out
+}
+
+// PlanNextHops plans the nexthop objects of one link's unit: groups, or all else. It
+// comes when all links have been planned, groups after their members.
+func PlanNextHops(b *Builder, index int, u *units.Unit, groups bool) {
+	if u == nil || !u.ConfiguresIP() || len(u.NextHops) == 0 {
+		return
+	}
+	b.For(u)
+	l := b.Link(index)
+	if why := vrfWait(b, l, u); why != (Reason{}) && !groups {
+		for _, n := range nextHopsOf(l, u) {
+			b.Block(b.Model.Target(l), SetNextHop{On: b.Model.Target(l), NextHop: n}, true, why)
+		}
+		return
+	} else if why != (Reason{}) {
+		return
+	}
+	for _, n := range nextHopsOf(l, u) {
+		if (len(n.Group) > 0) == groups {
+			planNextHop(b, index, n)
+		}
+	}
+}
+
+func planNextHop(b *Builder, index int, n NextHopObject) {
+	l := b.Link(index)
+	t := b.Model.Target(l)
+	a := Attribute{Name: "NextHop", Wanted: n.String()}
+	if now := b.Base.NextHop(n.ID); now != nil {
+		if a.Actual = now.String(); now.equal(n) {
+			a.Wanted = a.Actual // whatever the order of its members
+		}
+	}
+	defer func() { b.Attr(index, a) }()
+	op := SetNextHop{On: t, NextHop: n}
+	block := func(wait bool, why Reason) {
+		a.Why = why
+		b.Block(t, op, wait, why)
+	}
+	if first, taken := b.nextHops[n.ID]; taken && !first.equal(n) {
+		block(false, Reason{Code: CodeAddressConflict,
+			Text: fmt.Sprintf("nexthop %d is another one by the unit of another link (%s), and the host has one for each ID", n.ID, first),
+			Next: "write another Id= into the unit of one of the links"})
+		return
+	}
+	if b.nextHops == nil {
+		b.nextHops = map[uint32]NextHopObject{}
+	}
+	b.nextHops[n.ID] = n
+	var missing uint32
+	if len(n.Group) > 0 {
+		have, without, wait, why := members(b, n)
+		if why != (Reason{}) {
+			block(wait, why)
+			return
+		}
+		op.NextHop.Group, missing = have, without
+	}
+	have := b.Model.snap.NextHop(n.ID)
+	switch {
+	case have != nil && have.equal(op.NextHop):
+	case have != nil && !b.Record.madeNextHop(n.ID):
+		block(false, Reason{Code: CodeAddressConflict,
+			Text: fmt.Sprintf("a nexthop with ID %d exists already (%s), and was not made by ibnetworkd", n.ID, have),
+			Next: fmt.Sprintf("write another Id=, or ip nexthop delete id %d", n.ID)})
+		return
+	default:
+		if wait, why := nextHopWait(b, l, n); why != (Reason{}) {
+			block(wait, why)
+			return
+		}
+		if have != nil && have.remade(op.NextHop) && !b.Do(DelNextHop{On: t, NextHop: *have}) {
+			a.Why = b.Delayed[DelayKey(DelNextHop{On: t, NextHop: *have})]
+			return
+		}
+		op.Replace = b.Model.snap.NextHop(n.ID) != nil
+		if !b.Do(op) {
+			a.Why = b.Delayed[DelayKey(op)]
+			return
+		}
+	}
+	if missing != 0 {
+		a.Why = Reason{Code: CodeGatewayUnreached, Next: "ip nexthop show; ibnetctl status",
+			Text: fmt.Sprintf("nexthop group %d is without nexthop %d, which does not exist", n.ID, missing)}
+		b.Block(t, nil, true, a.Why)
+	}
+}
+
+// members are those of a group that exist, and one that does not; a reason why it
+// cannot be made of them, and whether that ends by itself.
+func members(b *Builder, n NextHopObject) (have []GroupMember, missing uint32, wait bool, why Reason) {
+	for _, m := range n.Group {
+		x := b.Model.snap.NextHop(m.ID)
+		switch {
+		case x == nil:
+			missing = cmp.Or(missing, m.ID)
+			continue
+		case len(x.Group) > 0 || x.Other:
+			return nil, 0, false, Reason{Code: CodeRefused, Next: "write the members of that group into Group=",
+				Text: fmt.Sprintf("nexthop %d cannot be in group %d: it is %s", m.ID, n.ID, x)}
+		case x.Blackhole && len(n.Group) > 1:
+			return nil, 0, false, Reason{Code: CodeRefused, Next: "remove the others from Group=",
+				Text: fmt.Sprintf("nexthop %d discards packets: the group %d with it has no other member", m.ID, n.ID)}
+		}
+		have = append(have, m)
+	}
+	if len(have) == 0 {
+		why = Reason{Code: CodeGatewayUnreached, Next: "write [NextHop] with that Id=, or correct Group=",
+			Text: fmt.Sprintf("no nexthop of group %d exists (%d)", n.ID, missing)}
+	}
+	return have, missing, true, why
+}
+
+// nextHopWait says why the kernel would refuse a nexthop now, and whether that ends by
+// itself.
+func nextHopWait(b *Builder, l *Link, n NextHopObject) (wait bool, why Reason) {
+	now := b.Now(l.Index)
+	switch {
+	case n.Family == 6 && b.Base.Host.NoIPv6:
+		return false, Reason{Code: CodeNoIPv6, Text: "this kernel has no IPv6"}
+	case len(n.Group) > 0 || n.Blackhole:
+		return false, Reason{}
+	case !l.Up():
+		return true, Reason{Code: CodeLinkDown, Text: l.Name + " is down: a nexthop needs it up", Next: "ip link set " + l.Name + " up"}
+	case now == nil || !now.Carrier() || !l.Carrier():
+		// The carrier of IPoIB comes some time after the link is brought up.
+		if why = CarrierReason(b.Base, l); why == (Reason{}) {
+			why = Reason{Code: CodeNoCarrier, Text: l.Name + " has no carrier yet: a nexthop needs it"}
+		}
+		return true, why
+	case n.Family == 6:
+		if why := noIPv6(false, l); why != (Reason{}) {
+			return false, why
+		}
+	}
+	if !GatewayReachable(l, Route{Gateway: n.Gateway, OnLink: n.OnLink}) {
+		return true, Reason{Code: CodeGatewayUnreached,
+			Text: fmt.Sprintf("gateway %s of nexthop %d is in no subnet of %s", n.Gateway, n.ID, l.Name),
+			Next: "give the link an address of the gateway's subnet, or write OnLink=yes"}
+	}
+	return false, Reason{}
+}
+
+// planRouteOver plans a route over a nexthop object.
+func planRouteOver(b *Builder, r Route) (wait bool, why Reason) {
+	n := b.Model.snap.NextHop(r.NextHopID)
+	if n == nil {
+		return true, Reason{Code: CodeGatewayUnreached,
+			Text: fmt.Sprintf("the route to %s leads over nexthop %d, which does not exist", r.Dst, r.NextHopID),
+			Next: "ip nexthop show; write [NextHop] with that Id=, or correct NextHop="}
+	}
+	if r.Dst.Addr().Is6() && b.Model.snap.hasIPv4(*n) {
+		return false, Reason{Code: CodeRefused,
+			Text: fmt.Sprintf("the IPv6 route to %s cannot lead over nexthop %d, which is IPv4 (%s)", r.Dst, r.NextHopID, n),
+			Next: "give that nexthop an IPv6 gateway, or correct NextHop="}
+	}
+	return false, Reason{}
+}
+
+// hasIPv4 reports a nexthop that is IPv4, or a group with such a one.
+func (s *Snapshot) hasIPv4(n NextHopObject) bool {
+	return n.Family == 4 || slices.ContainsFunc(n.Group, func(m GroupMember) bool {
+		x := s.NextHop(m.ID)
+		return x != nil && x.Family == 4
+	})
+}
+
+// PlanNextHopRemovals removes recorded nexthops that no unit wants any more: groups
+// before members, after the routes. settled gives the unit of a link and whether that is
+// known for certain; partial says that some units are not known yet.
+func PlanNextHopRemovals(b *Builder, settled func(index int) (*units.Unit, bool), partial bool) {
+	if b.Record == nil || partial {
+		return
+	}
+	b.For(nil)
+	wanted, kept := map[uint32]bool{}, map[uint32]bool{}
+	for i := range b.Model.snap.Links {
+		if u, known := settled(b.Model.snap.Links[i].Index); known && u != nil && u.ConfiguresIP() && !vrfMissing(b.Model.snap, u) {
+			for k := range u.NextHops {
+				wanted[u.NextHops[k].ID.V] = true
+			}
+		}
+	}
+	gone := slices.Clone(b.Record.NextHops)
+	on := map[uint32]Target{}
+	for _, e := range b.Record.Links {
+		l := b.Link(e.Ifindex)
+		u, known := (*units.Unit)(nil), true
+		if l != nil {
+			u, known = settled(l.Index)
+		}
+		for _, id := range e.NextHops {
+			if !known || e.Keep && u == nil {
+				kept[id] = true
+				continue
+			}
+			gone = append(gone, id)
+			if l != nil {
+				on[id] = b.Model.Target(l)
+			}
+		}
+	}
+	slices.Sort(gone)
+	for _, groups := range []bool{true, false} {
+		for _, id := range slices.Compact(slices.Clone(gone)) {
+			n := b.Model.snap.NextHop(id)
+			if n != nil && (len(n.Group) > 0) == groups && !wanted[id] && !kept[id] {
+				b.Do(DelNextHop{On: on[id], NextHop: *n})
+			}
+		}
+	}
+}
+
+// madeNextHop reports that we made the nexthop with an ID.
+func (r *Record) madeNextHop(id uint32) bool {
+	return r != nil && (slices.Contains(r.NextHops, id) ||
+		slices.ContainsFunc(r.Links, func(e *LinkRecord) bool { return slices.Contains(e.NextHops, id) }))
+}
+
+// dropNextHop forgets a nexthop, whichever link's unit made it.
+func (r *Record) dropNextHop(id uint32) {
+	same := func(x uint32) bool { return x == id }
+	r.NextHops = slices.DeleteFunc(slices.Clone(r.NextHops), same)
+	for _, e := range r.Links {
+		e.NextHops = slices.DeleteFunc(slices.Clone(e.NextHops), same)
+	}
+}
+
+// reconcileNextHops forgets those that are gone.
+func (r *Record) reconcileNextHops(s *Snapshot) (changed bool) {
+	gone := func(id uint32) bool { return s.NextHop(id) == nil }
+	if slices.ContainsFunc(r.NextHops, gone) {
+		r.NextHops, changed = slices.DeleteFunc(slices.Clone(r.NextHops), gone), true
+	}
+	for _, e := range r.Links {
+		if slices.ContainsFunc(e.NextHops, gone) {
+			e.NextHops, changed = slices.DeleteFunc(slices.Clone(e.NextHops), gone), true
+		}
+	}
+	return changed
+}

@@ -303,14 +303,7 @@ func PlanNextHopRemovals(b *Builder, settled func(index int) (*units.Unit, bool)
 		return
 	}
 	b.For(nil)
-	wanted, kept := map[uint32]bool{}, map[uint32]bool{}
-	for i := range b.Model.snap.Links {
-		if u, known := settled(b.Model.snap.Links[i].Index); known && u != nil && u.ConfiguresIP() && !vrfMissing(b.Model.snap, u) {
-			for k := range u.NextHops {
-				wanted[u.NextHops[k].ID.V] = true
-			}
-		}
-	}
+	kept := map[uint32]bool{}
 	gone := slices.Clone(b.Record.NextHops)
 	on := map[uint32]Target{}
 	for _, e := range b.Record.Links {
@@ -327,6 +320,17 @@ func PlanNextHopRemovals(b *Builder, settled func(index int) (*units.Unit, bool)
 			gone = append(gone, id)
 			if l != nil {
 				on[id] = b.Model.Target(l)
+			}
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	wanted := map[uint32]bool{}
+	for i := range b.Model.snap.Links {
+		if u, known := settled(b.Model.snap.Links[i].Index); known && u != nil && u.ConfiguresIP() && !vrfMissing(b.Model.snap, u) {
+			for k := range u.NextHops {
+				wanted[u.NextHops[k].ID.V] = true
 			}
 		}
 	}

@@ -17,6 +17,8 @@ func (m *Model) setNextHop(l *Link, o SetNextHop) error {
 		}
 	case n.Family == 6 && (m.snap.Host.NoIPv6 || !n.Blackhole && l.MTU < 1280):
 		return errInvalid
+	case n.Blackhole && m.snap.loopbackDown():
+		return errDown
 	case n.Blackhole:
 	case !l.Up() || !l.Carrier():
 		return errDown

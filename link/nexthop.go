@@ -248,6 +248,9 @@ func nextHopWait(b *Builder, l *Link, n NextHopObject) (wait bool, why Reason) {
 	switch {
 	case n.Family == 6 && b.Base.Host.NoIPv6:
 		return false, Reason{Code: CodeNoIPv6, Text: "this kernel has no IPv6"}
+	case n.Blackhole && b.Model.snap.loopbackDown():
+		return true, Reason{Code: CodeLinkDown, Next: "ip link set lo up",
+			Text: fmt.Sprintf("lo is down: nexthop %d, which discards packets, needs it up", n.ID)}
 	case len(n.Group) > 0 || n.Blackhole:
 		return false, Reason{}
 	case !l.Up():
@@ -269,6 +272,13 @@ func nextHopWait(b *Builder, l *Link, n NextHopObject) (wait bool, why Reason) {
 			Next: "give the link an address of the gateway's subnet, or write OnLink=yes"}
 	}
 	return false, Reason{}
+}
+
+// loopbackDown reports that the loopback is down, on which the kernel has nexthops that
+// discard packets.
+func (s *Snapshot) loopbackDown() bool {
+	lo, ok := s.Link(LoopbackIndex)
+	return ok && !lo.Up()
 }
 
 // planRouteOver plans a route over a nexthop object.

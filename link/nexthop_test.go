@@ -110,6 +110,13 @@ func TestNextHops(t *testing.T) {
 			"# waiting: ib0: ib0 is down: a nexthop needs it up\n" +
 			"#   then: ip nexthop add id 7 dev ib0 proto static\n" +
 			"#   next: ip link set ib0 up\n"},
+		{name: "bad the loopback is down", unit: net + "[NextHop]\nId=9\nBlackhole=yes\n", sys: func(s *Snapshot, r *Record) {
+			have(nil, nil)(s, r)
+			s.Links[0].Flags = 0
+		}, want: "" +
+			"# waiting: ib0: lo is down: nexthop 9, which discards packets, needs it up\n" +
+			"#   then: ip nexthop add id 9 blackhole proto static\n" +
+			"#   next: ip link set lo up\n"},
 		{name: "bad no carrier", unit: "[Link]\nActivationPolicy=manual\n[NextHop]\nId=7\n", sys: func(s *Snapshot, _ *Record) {
 			s.Links[1].Flags &^= FlagLowerUp
 			s.Devices[0].Ports[0].State, s.Devices[0].Ports[0].SMLID = 2, 0

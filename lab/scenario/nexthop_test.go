@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -17,10 +18,12 @@ func TestNextHop(t *testing.T) {
 	const match0 = "[Match]\nName=ib0\n[Network]\nAddress=10.3.0.1/24\n"
 	const hops0 = "[NextHop]\nId=7\nGateway=10.3.0.2\n[NextHop]\nId=20\nGroup=7 8:3\n" +
 		"[Route]\nDestination=10.9.0.0/16\nNextHop=20\n[Route]\nDestination=10.8.0.0/16\nNextHop=7\n"
+	const rail1 = "[Match]\nName=ib1\n[Network]\nAddress=10.4.0.1/24\n[NextHop]\nId=8\nGateway=10.4.0.2\n"
+	const hops1 = "[NextHop]\nId=20\nGroup=7 8:3\n[Route]\nDestination=10.9.0.0/16\nNextHop=20\n"
 	unit0, unit1 := unitDir+"10-ib0.ibnetwork", unitDir+"10-ib1.ibnetwork"
 	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unit0: match0 + hops0,
-		unit1: "[Match]\nName=ib1\n[Network]\nAddress=10.4.0.1/24\n[NextHop]\nId=8\nGateway=10.4.0.2\n",
+		unit1: rail1,
 	}}, func(g *lab.G) {
 		g.Opensm(lab.SM{Dev: "swib2"})
 		g.Sh("ip netns add peer; ip link set ib2 netns peer; ip -n peer link set lo up; ip -n peer link set ib2 up")
@@ -99,6 +102,21 @@ func TestNextHop(t *testing.T) {
 		is("after the restart of the driver", all...)
 		reached("after the restart of the driver")
 		d.configured("ib0", 20*time.Second)
+
+		// In the units of both links the group and the route stay without the adapter of one.
+		g.Write(unit1, rail1+hops1)
+		d.configured("ib1", 20*time.Second)
+		quiet(g, d)
+		g.Ctl("del 0")
+		g.Wait("ib0 to go", 20*time.Second, func() bool { _, err := os.Stat("/sys/class/net/ib0"); return err != nil })
+		quiet(g, d)
+		is("without the adapter of ib0", "!id 7 via", "id 20 group 8,3", "10.9.0.0/16 nhid 20 via 10.4.0.2 dev ib1")
+		reached("without the adapter of ib0")
+		g.Ctl("add 0")
+		is("with the adapter of ib0", all...)
+		g.Write(unit1, rail1)
+		is("with the group in one unit again", all...)
+		quiet(g, d)
 
 		// An ID of another program.
 		g.Sh("ip nexthop add id 30 via 10.3.0.9 dev ib0 proto bird")

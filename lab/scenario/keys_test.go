@@ -87,6 +87,53 @@ Source=fd00:18::/64
 Gateway=fd00:18::9
 Metric=5
 
+[NextHop]
+Id=5
+Family=ipv6
+
+[NextHop]
+Id=6
+Blackhole=yes
+
+[NextHop]
+Id=8
+Gateway=10.180.0.1
+OnLink=yes
+
+[NextHop]
+Id=9
+Gateway=fd00:18::9
+
+[NextHop]
+Id=10
+Group=8 9:255
+
+[NextHop]
+Id=11
+Family=ipv6
+Blackhole=yes
+
+[Route]
+Destination=fd00:183::/32
+NextHop=5
+
+[Route]
+Destination=10.184.0.0/16
+NextHop=6
+
+[Route]
+Destination=10.185.0.0/16
+NextHop=10
+MTUBytes=1300
+
+[Route]
+Destination=10.186.0.0/16
+NextHop=9
+
+[Route]
+Destination=fd00:184::/32
+NextHop=11
+
 [RoutingPolicyRule]
 From=10.18.0.0/24
 Table=77
@@ -135,6 +182,15 @@ Priority=4003
 		func(g *lab.G) {
 			g.Sh("ip link add va type veth peer name vb; ip link set vb up")
 			d := startDaemon(g)
+			d.wait("va", "waiting for lo", 15*time.Second, func(s link.Status) bool {
+				for _, a := range s.Attributes {
+					if strings.HasPrefix(a.Why.Text, "lo is down: nexthop ") {
+						return true
+					}
+				}
+				return false
+			})
+			g.Sh("ip link set lo up")
 			d.configured("va", 15*time.Second)
 			quiet(g, d)
 			if p := d.report().Problems; len(p) > 0 {
@@ -150,13 +206,16 @@ Priority=4003
 			whys("at first")
 			show := func() string {
 				return g.Sh("ip -d link show va; ip -d address show va; ip route show table all dev va; ip route show table 77; ip route show " +
-					"type prohibit; ip route show type local table local; ip -6 route show table main; ip rule; ip -6 rule")
+					"type prohibit; ip route show type local table local; ip -6 route show table main; ip rule; ip -6 rule; ip nexthop show; " +
+					"ip route show type blackhole; ip route show 10.185.0.0/16; ip route show 10.186.0.0/16")
 			}
 			out := show()
 			for _, w := range []string{"PROMISC", "NOARP", "group 7", "home", "mngtmpaddr", "peer fd00:18:2::2", "default", "congctl reno",
 				"rto_min 300ms", "advmss 1200", "fastopen_no_cookie 1", "prohibit 10.182",
 				"throw 10.183", "local 10.18.0.77", "nexthop via fd00:18::a", "from fd00:18::/64 via", "l3mdev", "goto 5000",
-				"suppress_ifgroup 7", "ipproto ipproto-6"} {
+				"suppress_ifgroup 7", "ipproto ipproto-6", "id 5 dev va", "id 6 blackhole", "id 8 via 10.180.0.1 dev va scope link",
+				"id 9 via fd00:18::9 dev va", "id 10 group 8/9,255", "id 11 blackhole", "fd00:183::/32 nhid 5", "10.184.0.0/16 nhid 6",
+				"10.185.0.0/16 nhid 10", "10.186.0.0/16 nhid 9 via inet6 fd00:18::9", "fd00:184::/32 nhid 11"} {
 				if !strings.Contains(out, w) {
 					g.Errorf("%q is not there", w)
 				}
@@ -176,8 +235,8 @@ Priority=4003
 			g.Exec("rm", unitDir+"10.ibnetwork")
 			g.WaitFor(5*time.Second, func() string {
 				out := g.Sh("ip -4 -o address show va; ip -6 -o address show va scope global; ip route; ip route show table 77 2>/dev/null; ip " +
-					"-6 route; ip rule; ip -6 rule")
-				for _, x := range []string{"10.18", "fd00:", "prohibit", "lookup 77", "lookup 78", "goto", "l3mdev"} {
+					"-6 route; ip rule; ip -6 rule; ip nexthop show")
+				for _, x := range []string{"10.18", "fd00:", "prohibit", "lookup 77", "lookup 78", "goto", "l3mdev", "id "} {
 					if strings.Contains(out, x) {
 						return x + " stays:\n" + out
 					}

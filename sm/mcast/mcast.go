@@ -124,6 +124,33 @@ type tree struct {
 	down   []uint8 // the parent's port towards the switch
 }
 
+// NewTrunk plans all groups on one tree, by switch index the port towards its root, 0 at a
+// root. The root is that of the manager's switch.
+func NewTrunk(f *fabric.Fabric, trunk []uint8) *Planner {
+	p := NewPlanner(f)
+	t := &tree{parent: make([]int32, p.n), up: make([]uint8, p.n), down: make([]uint8, p.n)}
+	for s := range p.n {
+		t.parent[s] = fabric.None
+		if s >= len(trunk) || trunk[s] == 0 {
+			continue
+		}
+		if up := f.Port(f.Switches[s].Node, trunk[s]); up != fabric.None && f.Ports[up].Peer != fabric.None {
+			q := &f.Ports[f.Ports[up].Peer]
+			t.parent[s], t.up[s], t.down[s] = f.Nodes[q.Node].Switch, trunk[s], q.Num
+		}
+	}
+	root, _ := f.SwitchOf(f.SMPort)
+	if root == fabric.None {
+		return p
+	}
+	for n := 0; n < p.n && t.parent[root] != fabric.None; n++ {
+		root = t.parent[root]
+	}
+	p.centres = []int32{root}
+	p.trees[root] = t
+	return p
+}
+
 // NewPlanner studies the graph of a fabric.
 func NewPlanner(f *fabric.Fabric) *Planner {
 	p := &Planner{f: f, n: len(f.Switches), first: []int32{0}, trees: map[int32]*tree{}}
@@ -387,3 +414,11 @@ func (p *Planner) Build(groups []Group) Tables {
 
 // Build makes the tables of all groups on a fabric.
 func Build(f *fabric.Fabric, groups []Group) Tables { return NewPlanner(f).Build(groups) }
+
+// BuildOn is Build with all groups on one tree if trunk has one (see NewTrunk).
+func BuildOn(f *fabric.Fabric, trunk []uint8, groups []Group) Tables {
+	if len(trunk) == 0 {
+		return Build(f, groups)
+	}
+	return NewTrunk(f, trunk).Build(groups)
+}

@@ -225,3 +225,56 @@ func TestSpeed(t *testing.T) {
 		t.Error("switch 0 has no entry")
 	}
 }
+
+// On a trunk all groups take its links alone, whatever their MLID is.
+func TestTrunk(t *testing.T) {
+	f := gen.Torus([]int{4, 4}, 1)
+	at := func(s int32, to int32) uint8 {
+		first, count := f.PortRange(f.Switches[s].Node)
+		for p := first + 1; p < first+count; p++ {
+			if q := f.Ports[p].Peer; q != fabric.None && f.Nodes[f.Ports[q].Node].Switch == to {
+				return f.Ports[p].Num
+			}
+		}
+		return 0
+	}
+	trunk := make([]uint8, len(f.Switches)) // a comb: along a column, then along its rows
+	for s := range int32(16) {
+		switch {
+		case s%4 != 0:
+			trunk[s] = at(s, s-1)
+		case s != 0:
+			trunk[s] = at(s, s-4)
+		}
+	}
+	var members []mcast.Member
+	for _, e := range f.EndPorts {
+		if f.Ports[e].Num != 0 {
+			members = append(members, mcast.Member{Port: e})
+		}
+	}
+	var groups []mcast.Group
+	for l := range ib.LID(5) {
+		groups = append(groups, mcast.Group{MLID: 0xc000 + l, Members: members})
+	}
+	tab := mcast.BuildOn(f, trunk, groups)
+	for s := range int32(16) {
+		for _, g := range groups {
+			ports := tab.Ports(s, g.MLID)
+			want := 1 // the host
+			for other := range int32(16) {
+				p := at(s, other)
+				on := p != 0 && (trunk[s] == p || trunk[other] != 0 && trunk[other] == at(other, s))
+				if p != 0 && ports.Has(p) != on {
+					t.Fatalf("switch %d, group %v: link to %d in the table %v, on the trunk %v", s, g.MLID, other, ports.Has(p), on)
+				}
+				if on {
+					want++
+				}
+			}
+			if ports.Len() != want {
+				t.Errorf("switch %d, group %v: %d ports, want %d", s, g.MLID, ports.Len(), want)
+			}
+		}
+	}
+}

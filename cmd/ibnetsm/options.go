@@ -86,10 +86,10 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.Uint16Var(&o.lease, "m-key-lease", 60, "`SECONDS` without a manager after which ports reveal their M_Key, 0 for never")
 	f.Var((*hex64)(&o.prefix), "subnet-prefix", "first 64 bits of all GIDs")
 	f.Uint8Var(&o.lmc, "lmc", 0, "`0..7`: adapter ports get 2^LMC LIDs")
-	f.StringVar(&o.routing, "routing", "auto", "routing `ENGINE`: auto, minhop, updn, ftree or dor; of a list with commas the first "+
+	f.StringVar(&o.routing, "routing", "auto", "routing `ENGINE`: auto, minhop, updn, ftree, dor or layered; of a list with commas the first "+
 		"that fits the fabric")
 	f.BoolVar(&o.qos, "qos", false, "program SL-to-VL mapping and VL arbitration, and use service levels in routing where that "+
-		"shortens paths (dor on tori)")
+		"shortens paths or relieves links (dor on tori, layered)")
 	f.StringVar(&o.names, "node-name-map", "", "`FILE` with a node GUID and a name in double quotes on each line")
 	f.StringVar(&o.policy, "qos-policy", "", "QoS policy `FILE`, in the format of opensm's qos-policy.conf")
 	f.StringVar(&o.roots, "root-guid-file", "", "`FILE` with the GUIDs of the switches that are roots for ftree and updn, one a line, "+

@@ -57,7 +57,7 @@ func printStatus(out io.Writer, xs []*engine.Snapshot) {
 		}
 		if x.State == "Master" {
 			line("Subnet", "%d nodes, %d of them switches, %d links, highest LID %v, routing %s",
-				x.Nodes, x.Switches, x.Links, x.TopLID, x.Routing)
+				x.Nodes, x.Switches, x.Links, x.TopLID, routing(x))
 			line("Multicast groups", "%d", x.Groups)
 			if l := x.LastSweep; l.At.IsZero() {
 				line("Last sweep", "the first is running")
@@ -92,4 +92,12 @@ func reason(s string) string {
 		return ""
 	}
 	return " (" + s + ")"
+}
+
+// routing is the engine and on how many service levels.
+func routing(x *engine.Snapshot) string {
+	if x.Layers > 1 {
+		return fmt.Sprintf("%s on %d service levels", x.Routing, x.Layers)
+	}
+	return x.Routing
 }

@@ -45,7 +45,8 @@ func (s *Subnet) programMulticast(ctx context.Context) error {
 	f := s.prog.fabric
 	groups := s.served.admin.Groups()
 	g := s.routed(f)
-	want, err := compute(ctx, s, func() mcast.Tables { return mcast.Build(g, groups) })
+	trunk := s.prog.want.trunk
+	want, err := compute(ctx, s, func() mcast.Tables { return mcast.BuildOn(g, trunk, groups) })
 	if err != nil {
 		s.served.mcastDirty = true
 		return err

@@ -18,6 +18,8 @@ type routes struct {
 	worst  float64   // flows over the busiest link, see route.Result
 	bound  float64   // and what no tables are below
 	qos    *qos.Tables
+	trunk  []uint8   // the tree that multicast takes, see route.Result
+	at     []ib.GUID // of the switches, by the index that sl is by
 }
 
 // built is what was computed for a fabric.
@@ -37,6 +39,23 @@ func build(f *fabric.Fabric, opt route.Options, q *qos.Options) (b built) {
 		b.Result, b.err = route.Build(f, opt)
 	}
 	return b
+}
+
+// levels is how many service levels routes may use: as many as there are lanes.
+func levels(q *qos.Options) int {
+	if q.MaxVLs > 0 {
+		return min(8, qos.VLs(qos.Code(q.MaxVLs)))
+	}
+	return 8
+}
+
+// switchGUIDs are those of the switches, by index.
+func switchGUIDs(f *fabric.Fabric) []ib.GUID {
+	out := make([]ib.GUID, len(f.Switches))
+	for i := range out {
+		out[i] = f.Nodes[f.Switches[i].Node].GUID
+	}
+	return out
 }
 
 // fallFactor is by how much the busiest link may get busier, beside what the

@@ -13,6 +13,7 @@ import (
 	"ibnetworkd/sm/pkey"
 	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/qos/policy"
+	"ibnetworkd/sm/route"
 	"ibnetworkd/sm/sa"
 	"ibnetworkd/sm/smp"
 )
@@ -73,8 +74,9 @@ func (w *sweep) route(ctx context.Context) error {
 		g := s.routed(f)
 		opt := s.cfg.Route
 		opt.Previous, opt.Order = w.have.lft, s.prog.want.order
+		opt.SL, opt.Trunk = s.prog.want.sl.Carry(s.prog.want.at, g), route.CarryTrunk(s.prog.want.trunk, s.prog.want.at, g)
 		if s.cfg.QoS != nil && !s.prog.noVLs {
-			opt.Layers = 8
+			opt.Layers = levels(s.cfg.QoS)
 		}
 		r, err := compute(ctx, s, func() built { return build(g, opt, s.cfg.QoS) })
 		if err != nil {
@@ -90,7 +92,8 @@ func (w *sweep) route(ctx context.Context) error {
 		s.compareRoutes(&r.Result)
 		s.sayDrains(f)
 		s.prog.want = routes{lft: r.LFT, sl: r.SL, layers: r.NumLayers, engine: r.Engine, order: r.Order, worst: r.Worst,
-			bound: r.Bound, qos: r.qos}
+			bound: r.Bound, qos: r.qos, trunk: r.Trunk, at: switchGUIDs(g)}
+		s.served.mcastDirty = s.served.mcastDirty || r.Trunk != nil
 		w.warn("routes and partitions", r.Warnings)
 	}
 	if s.prog.want.qos != nil {

@@ -28,6 +28,7 @@ type Snapshot struct {
 	// not trusted gives out LIDs too.
 	DoubledLIDs int             `json:"doubled_lids,omitempty"`
 	Routing     string          `json:"routing,omitempty"`
+	Layers      int             `json:"layers,omitempty"` // service levels that routes use, if more than one
 	TopLID      ib.LID          `json:"top_lid,omitempty"`
 	Sweeps      int             `json:"sweeps"`
 	LastSweep   SweepStats      `json:"last_sweep"`
@@ -90,6 +91,9 @@ func (s *Subnet) publish() {
 		Counters: s.counters.copy(), SACounters: s.served.admin.Counters(), At: time.Now(),
 	}
 	x.Routes = s.routing(x)
+	if n := s.prog.want.layers; n > 1 {
+		x.Layers = n
+	}
 	if s.elect.State() == mad.SMStandby {
 		x.Master = new(s.manager(s.elect.Master()))
 	}

@@ -170,7 +170,11 @@ func (w *sweep) report(f *fabric.Fabric, say bool) {
 		Nodes: len(f.Nodes), Switches: len(f.Switches), Links: f.Links(), Routing: s.prog.want.engine, Failed: w.failed}
 	s.sweeps.last = st
 	if say {
-		s.log.Info("subnet up", "sweep", st.Kind, "reason", st.Reason, "nodes", st.Nodes, "switches", st.Switches, "links", st.Links,
+		log := s.log
+		if n := s.prog.want.layers; n > 1 {
+			log = log.With("service_levels", n)
+		}
+		log.Info("subnet up", "sweep", st.Kind, "reason", st.Reason, "nodes", st.Nodes, "switches", st.Switches, "links", st.Links,
 			"smps", st.SMPs, "duration", st.Duration.Round(time.Microsecond).String(), "routing", st.Routing,
 			"busiest_link_flows", math.Round(s.prog.want.worst), "failed", st.Failed)
 	}

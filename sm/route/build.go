@@ -18,11 +18,12 @@ const (
 	UpDown  = "updn"
 	FatTree = "ftree"
 	DOR     = "dor"
+	Layered = "layered"
 	Direct  = "direct" // two ports and a cable: there is nothing to route
 )
 
 // Engines are the names that Options.Engine takes, apart from Auto.
-var Engines = []string{MinHop, UpDown, FatTree, DOR}
+var Engines = []string{MinHop, UpDown, FatTree, DOR, Layered}
 
 // Options steer Build.
 type Options struct {
@@ -53,8 +54,14 @@ type Options struct {
 	// Order is Result.Order of the tables in force. Up/down keeps to it while
 	// it is nearly the best, for entries of another order may not be mixed in.
 	Order []ib.GUID
+	// SL is Result.SL of the tables in force, by switch index of the fabric (see
+	// Layers.Carry). Paths that stay keep their levels.
+	SL Layers
+	// Trunk is Result.Trunk of the tables in force, by switch index of the fabric.
+	Trunk []uint8
 	// Layers is how many service levels the caller gives lanes of their
-	// own; 0 means 1. With several, paths through a torus are the shortest.
+	// own; 0 means 1. With several, paths through a torus are the shortest,
+	// and those through other graphs without levels nearly so.
 	Layers int
 }
 
@@ -68,6 +75,44 @@ func (l Layers) SL(a, b int32) ib.SL {
 		return 0
 	}
 	return ib.SL(l[a][b])
+}
+
+// Carry gives the levels by the switch indices of another fabric, from the node GUIDs of
+// the switches that they are for. Switches that those lack have level 0.
+func (l Layers) Carry(from []ib.GUID, to *fabric.Fabric) Layers {
+	if l == nil || len(l) != len(from) {
+		return nil
+	}
+	old := slices.Repeat([]int{-1}, len(to.Switches))
+	for i, g := range from {
+		if n := to.NodeByGUID(g); n != fabric.None && to.Nodes[n].Switch != fabric.None {
+			old[to.Nodes[n].Switch] = i
+		}
+	}
+	out := make(Layers, len(old))
+	for a := range out {
+		out[a] = make([]uint8, len(old))
+		for b := range out {
+			if old[a] >= 0 && old[b] >= 0 {
+				out[a][b] = l[old[a]][old[b]]
+			}
+		}
+	}
+	return out
+}
+
+// CarryTrunk gives a trunk by the switch indices of another fabric, as Layers.Carry does.
+func CarryTrunk(trunk []uint8, from []ib.GUID, to *fabric.Fabric) []uint8 {
+	if trunk == nil || len(trunk) != len(from) {
+		return nil
+	}
+	out := make([]uint8, len(to.Switches))
+	for i, g := range from {
+		if n := to.NodeByGUID(g); n != fabric.None && to.Nodes[n].Switch != fabric.None {
+			out[to.Nodes[n].Switch] = trunk[i]
+		}
+	}
+	return out
 }
 
 // Result is what Build decided.
@@ -85,6 +130,10 @@ type Result struct {
 	// Order are the switches by node GUID from the top down, where the engine
 	// has such an order.
 	Order []ib.GUID
+	// Trunk is the tree that all multicast has to take, by switch index the port towards
+	// the root of it, 0 at a root; nil where any tree will do. With the paths of
+	// each level it is free of deadlock, whatever the level of a group is.
+	Trunk []uint8
 	// Worst is the load of the busiest link between switches, counted as pairs
 	// of hosts whose flow passes it, more on slower links: by the speed of the
 	// fastest link over the link's own. No tables can do with less than Bound,
@@ -97,8 +146,8 @@ type Result struct {
 //
 // Auto takes the fat-tree engine where switches form levels, minimum hop where
 // that gives no credit loop, dimension order on a mesh or torus, and up/down
-// elsewhere. All of them spread the flows between all pairs of hosts over
-// equally good links.
+// elsewhere, or layers where levels have lanes and that relieves the busiest link.
+// All of them spread the flows between all pairs of hosts over equally good links.
 //
 // An engine that is unknown or does not fit the fabric is reported in Warnings and
 // the next one is taken: a subnet without routes would be worse. The error is
@@ -174,6 +223,8 @@ var foreign = map[string]string{
 	"sssp": MinHop,
 	// Dimension order with date lines, on service levels of its own.
 	"torus-2qos": DOR,
+	// Shortest paths on as many lanes as it takes.
+	"dfsssp": Layered, "nue": Layered, "lash": Layered,
 	// The adaptive forms differ in tables that these switches get besides.
 	"ar_updn": UpDown, "ar_ftree": FatTree, "ar_dor": DOR, "pqft": FatTree, "auto_updn": UpDown,
 }
@@ -181,9 +232,6 @@ var foreign = map[string]string{
 // lacking are engines of opensm without an equivalent here, with the reason in
 // the words of a warning.
 var lacking = map[string]string{
-	"lash":        "its paths are free of deadlocks, as those of every engine that is chosen here",
-	"dfsssp":      "its paths are free of deadlocks, as those of every engine that is chosen here",
-	"nue":         "its paths are free of deadlocks, as those of every engine that is chosen here",
 	"file":        "tables are computed, not loaded",
 	"chain":       "one engine routes the whole subnet",
 	"chains":      "one engine routes the whole subnet",
@@ -232,8 +280,27 @@ func (b *builder) try(r *Result, opt Options) error {
 		t.open = t.layers() > min(b.lanes(), max(1, opt.Layers))
 		b.dor(r, t)
 		b.check(r)
+	case Layered:
+		base := b.base(opt)
+		y, err := b.layered(&base, opt)
+		if err != nil {
+			return err
+		}
+		*r = y
 	}
 	return nil
+}
+
+// base is the tables that layers begin with: those of up/down, without regard to tables in
+// force, if these are on layers.
+func (b *builder) base(opt Options) (r Result) {
+	from := *b
+	if opt.SL != nil {
+		from.prev = nil
+	}
+	r.NumLayers = 1
+	from.upDown(&r)
+	return r
 }
 
 // tooSmall cuts the rows of switches whose tables do not reach to the highest
@@ -259,6 +326,7 @@ type builder struct {
 }
 
 func (b *builder) auto(r *Result, opt Options) {
+	layers := min(b.lanes(), opt.Layers) > 1 && len(b.roots) == 0 && !slices.Contains(b.kind, server)
 	if len(b.roots) == 0 {
 		if levels, tree := b.levels(); tree {
 			r.Engine = FatTree
@@ -269,14 +337,17 @@ func (b *builder) auto(r *Result, opt Options) {
 		// checking first saves building the tables twice.
 		if t := b.grid(); t != nil {
 			t.open = t.layers() > min(b.lanes(), max(1, opt.Layers))
+			layers = layers && t.open
 			if t.layers() > 1 || len(t.dims) > 1 {
 				b.dor(r, t)
 			}
 		}
-		if r.Engine == DOR {
-			if CreditLoop(b.f, r.LFT, r.SL) == nil {
-				return
+		if r.Engine == DOR && CreditLoop(b.f, r.LFT, r.SL) == nil {
+			if layers {
+				base := b.base(opt)
+				b.better(r, &base, opt)
 			}
+			return
 		}
 		*r = Result{Engine: MinHop, NumLayers: 1}
 		if e := (&minHop{g: b.graph}); b.safe(e) {
@@ -284,7 +355,13 @@ func (b *builder) auto(r *Result, opt Options) {
 			return
 		}
 	}
-	b.upDown(r)
+	if !layers {
+		b.upDown(r)
+		return
+	}
+	base := b.base(opt)
+	*r = base
+	b.better(r, &base, opt)
 }
 
 // check warns of credit loops in tables of an engine that was asked for.
@@ -308,11 +385,17 @@ func (b *builder) upDown(r *Result) {
 
 // ordered builds tables for an order of the switches.
 func (b *builder) ordered(r *Result, pos []int32) {
-	r.Order = make([]ib.GUID, b.n)
-	for s, p := range pos {
-		r.Order[p] = b.f.Nodes[b.f.Switches[s].Node].GUID
-	}
+	r.Order = b.named(pos)
 	b.assign(r, newUpDown(b.graph, pos))
+}
+
+// named is an order by node GUID.
+func (g *graph) named(pos []int32) []ib.GUID {
+	order := make([]ib.GUID, g.n)
+	for s, p := range pos {
+		order[p] = g.f.Nodes[g.f.Switches[s].Node].GUID
+	}
+	return order
 }
 
 // placesOf gives each switch its place in an order by node GUID; those that it

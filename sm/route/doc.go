@@ -1,7 +1,7 @@
 // Package route computes linear forwarding tables of a fabric, and service levels
 // where a topology needs them.
 //
-// It has the routing engines (fat-tree, up/down, minimum hop, dimension order),
+// It has the routing engines (fat-tree, up/down, minimum hop, dimension order, layers),
 // the choice among them, and the proof that a set of tables cannot deadlock:
 // CreditLoop searches for a cycle in the channel dependency graph (Dally and
 // Seitz, 1987). The engine of the subnet manager calls Build once a sweep; sa walks

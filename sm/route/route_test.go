@@ -254,6 +254,11 @@ func naiveLoop(f *fabric.Fabric, lft [][]uint8) bool {
 			}
 		}
 	}
+	return cyclic(dep)
+}
+
+// cyclic searches for a cycle, depth first.
+func cyclic(dep map[int32]map[int32]bool) bool {
 	state := map[int32]int{}
 	var visit func(int32) bool
 	visit = func(c int32) bool {
@@ -380,7 +385,7 @@ func TestRandomFabrics(t *testing.T) {
 		if loop := route.CreditLoop(f, r.LFT, r.SL); loop != nil {
 			t.Fatalf("seed %d, %s: credit loop %v", seed, r.Engine, loop)
 		}
-		if r.SL == nil && naiveLoop(f, r.LFT) {
+		if r.SL == nil && naiveLoop(f, r.LFT) || r.SL != nil && naiveLoops(f, &r) {
 			t.Fatalf("seed %d, %s: the naive checker finds a credit loop", seed, r.Engine)
 		}
 		m, _ := route.Build(f, route.Options{Engine: route.MinHop})
@@ -388,7 +393,7 @@ func TestRandomFabrics(t *testing.T) {
 			t.Fatalf("seed %d: minimum hop: naive checker %v, ours %v", seed, naive, fast)
 		}
 		again, _ := route.Build(f.Clone(), opt)
-		opt.Previous = r.LFT
+		opt.Previous, opt.SL = r.LFT, r.SL
 		hinted, _ := route.Build(f, opt)
 		for s := range r.LFT {
 			if !slices.Equal(r.LFT[s], again.LFT[s]) {

@@ -332,3 +332,34 @@ func TestInactive(t *testing.T) {
 		t.Error("links of a file, which has no states")
 	}
 }
+
+// In layers, both directions of a pair have one service level, and each link between
+// switches the lane of that level.
+func TestLayersAndLanes(t *testing.T) {
+	r := compute(t, gen.CutCables(gen.Torus([]int{5, 5}, 1), 3, 6), Options{QoS: true})
+	if r.Engine != route.Layered || r.NumLayers < 2 {
+		t.Fatalf("%s on %d layers", r.Engine, r.NumLayers)
+	}
+	lanes := map[ib.VL]int{}
+	for _, a := range r.Fabric.EndPorts {
+		for _, b := range r.Fabric.EndPorts {
+			if a == b {
+				continue
+			}
+			level := r.Level(a, b)
+			p := r.Path(a, r.Fabric.Ports[a].LID, b, r.Fabric.Ports[b].LID, level)
+			if p.Broken != "" || r.Level(b, a) != level {
+				t.Fatalf("from %s to %s: level %d, back %d, %s", r.Fabric.PortName(a), r.Fabric.PortName(b), level, r.Level(b, a), p.Broken)
+			}
+			for _, h := range p.Hops {
+				if h.VL != ib.VL(level) {
+					t.Fatalf("at %s: lane %d for level %d", r.Fabric.PortName(h.Out), h.VL, level)
+				}
+				lanes[h.VL]++
+			}
+		}
+	}
+	if len(lanes) != r.NumLayers {
+		t.Errorf("%d layers, hops on the lanes %v", r.NumLayers, lanes)
+	}
+}

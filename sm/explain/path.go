@@ -201,6 +201,8 @@ func (r *Routes) choices(h *Hop, sw int32, dlid ib.LID) {
 		h.Choices = append(h.Choices, Choice{c, n})
 	}
 	switch {
+	case !slices.Contains(among, num) && r.Engine == route.Layered:
+		h.Why = "not on a shortest way; " + some(among) + " would be, but that could close a credit loop in the layers"
 	case !slices.Contains(among, num) && len(legal) == 0:
 		h.Why = "not on a shortest way; " + some(among) + " would be"
 	case !slices.Contains(among, num):

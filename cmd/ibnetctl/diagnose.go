@@ -21,7 +21,8 @@ func (a *app) diagnoseCmd() *cobra.Command {
 		Long: `Checks each port in the order of a packet's path: device, GUID, cable, subnet
 manager, interface, partition, multicast group, mode, MTU, address. It stops at
 the first problem of a port and prints the command to run next. Errors in unit
-files are printed first.
+files are printed first, bonds last: whether a failover would work, and whether
+all slaves hang on one switch, are notes.
 
 What no unit applies to counts as blocked only if it is in use, if it is named, or
 with --all. A port without a cable and without a unit is spare, and so is a link

@@ -89,13 +89,22 @@ func clusterInput(t *testing.T) diagnose.Input {
 	if len(problems) == 0 {
 		t.Fatal("no problem in the unit")
 	}
+	bond := link.Link{Name: "ipbond", Index: 11, Type: link.ARPHRDInfiniBand, Kind: "bond", Flags: up, Bond: &link.Bond{Active: 4},
+		Addresses: []link.Address{{Prefix: netip.MustParsePrefix("10.3.0.1/24")}}}
+	bonded := link.Status{Name: "ipbond", Ifindex: 11, Kind: "bond", Unit: "/etc/systemd/network/20-ipbond.ibnetwork",
+		State: link.StateConfigured, Attributes: []link.Attribute{{Name: "ActiveSlave", Actual: "ibp3s0"},
+			{Name: "Backup", Wanted: "ibp4s0 ready", Actual: "ibp4s0 not ready", Why: link.Reason{Code: link.CodeFailover,
+				Text: "a failover of ipbond to ibp4s0 would fail: " + d.Links[2].Reasons[0].Text, Next: d.Links[2].Reasons[0].Next}},
+			{Name: "Switches", Wanted: "two", Actual: "one", Why: link.Reason{Code: link.CodeSameSwitch,
+				Text: "all slaves of ipbond hang on one switch, leaf1 0x0002c90200409c10 (ibp3s0 on port 3, ibp4s0 on port 4): ipbond fails with it",
+				Next: "cable one of them to another switch"}}}}
 	return diagnose.Input{
 		Snapshot: &link.Snapshot{Schema: link.SnapshotSchema,
 			Devices: []link.Device{port("mlx5_0", ib.PortActive, ib.PhysLinkUp, 3, 0xffff, 1), port("mlx5_1", ib.PortInit, ib.PhysLinkUp, 0),
 				port("mlx5_3", ib.PortDown, ib.PhysPolling, 0), port("mlx5_4", ib.PortActive, ib.PhysLinkUp, 7, 0xffff)},
 			Links: []link.Link{ipoib("ibp3s0", 4, "mlx5_0", up, 0xffff), ipoib("storage", 9, "mlx5_0", up, 0x8001),
-				ipoib("ibp4s0", 5, "mlx5_1", link.FlagUp, 0xffff), ipoib("ibp9s0", 10, "mlx5_4", 0, 0xffff)}},
-		Report: link.Report{Links: d.Links, Ports: d.Ports}, SMs: d.SubnetManagers,
+				ipoib("ibp4s0", 5, "mlx5_1", link.FlagUp, 0xffff), ipoib("ibp9s0", 10, "mlx5_4", 0, 0xffff), bond}},
+		Report: link.Report{Links: append(d.Links, bonded), Ports: d.Ports}, SMs: d.SubnetManagers,
 		Units: &units.Set{Units: []*units.Unit{unit}, Problems: problems},
 		Asked: map[string]diagnose.Asked{"mlx5_0/1": {SA: true,
 			SM: &smctl.Master{GUID: "0x0002c903000abcde", LID: 3, Priority: 5, State: "Master", Node: "head HCA-1"}},

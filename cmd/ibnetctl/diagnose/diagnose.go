@@ -73,9 +73,9 @@ type Check struct {
 	Link string `json:"link,omitempty"`
 }
 
-// Chain is the checks of one port, in order.
+// Chain is the checks of one port or bond, in order.
 type Chain struct {
-	On     string  `json:"on"` // mlx5_0/1, or host
+	On     string  `json:"on"` // mlx5_0/1, bond0, a unit, or host
 	Checks []Check `json:"checks"`
 }
 
@@ -103,8 +103,8 @@ const (
 	codeNoUmad    link.Code = "umad-missing"
 )
 
-// Run walks all ports, or the one named by only (mlx5_0/1, or an interface
-// over it).
+// Run walks all ports and the bonds, or the one named by only (mlx5_0/1, an
+// interface over it, or a bond).
 func Run(in Input, only string) []Chain {
 	var out []Chain
 	if only == "" {
@@ -139,7 +139,7 @@ func Run(in Input, only string) []Chain {
 			out = append(out, Chain{On: w.name(), Checks: w.checks})
 		}
 	}
-	return out
+	return append(out, bondChains(in, only, unit)...)
 }
 
 // host checks what is not about one port.

@@ -136,7 +136,7 @@ func (w *walker) address(l *link.Link) {
 	if st != nil {
 		for _, a := range st.Attributes {
 			wants = wants || a.Name == "Address" || a.Name == "DHCP" || a.Name == "DHCPv6"
-			if a.Name == "Mode" || a.Name == "MTUBytes" || a.OK() {
+			if a.Name == "Mode" || a.Name == "MTUBytes" || bondSettings[a.Name] != "" || a.OK() {
 				continue
 			}
 			if a.Name == "Address" {
@@ -169,6 +169,8 @@ func (w *walker) address(l *link.Link) {
 	case len(have) > 0:
 		w.ok("address", "%s", strings.Join(have, ", "))
 	case wants && len(w.checks) > before: // said above
+	case w.slaveOf(l) != "":
+		w.ok("address", "%s is a slave of %s, which has the addresses", l.Name, w.slaveOf(l))
 	case st != nil && st.Unit != "":
 		w.warn("address", "", "add [Network] Address= to "+st.Unit+", or ignore this if another program sets the address",
 			"%s works but has no address, and its unit sets none", l.Name)
@@ -176,6 +178,14 @@ func (w *walker) address(l *link.Link) {
 		w.warn("address", link.CodeNoUnit, "ibnetctl edit 10-"+l.Name+"   (writes /etc/systemd/network/10-"+l.Name+".ibnetwork)",
 			"%s works but has no address, and no unit matches it", l.Name)
 	}
+}
+
+// slaveOf is the bond that a link is a slave of, empty for none.
+func (w *walker) slaveOf(l *link.Link) string {
+	if m, ok := w.in.Snapshot.Link(l.Master); ok && m.Bond != nil {
+		return m.Name
+	}
+	return ""
 }
 
 // pkeyOf is the P_Key of a link, the default one of what has none.

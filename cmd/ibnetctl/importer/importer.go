@@ -98,7 +98,9 @@ type importer struct {
 	extras   []extra
 	// overlays are what scripts change of links; they run last.
 	overlays []*draft
-	ipv6Init bool // IPV6INIT= of /etc/sysconfig/network
+	vrfs     []*vrf
+	others   map[string][]string // what is in a VRF beside IPoIB links, by tool and VRF
+	ipv6Init bool                // IPV6INIT= of /etc/sysconfig/network
 	manager  manager
 	index    map[string]*draft // by link, of those that were chosen
 	ports    map[string]*draft
@@ -130,7 +132,7 @@ var parsers = []struct {
 
 // Import makes units of all sources.
 func Import(host Host, sources []Source) Result {
-	im := &importer{host: host, ports: map[string]*draft{}, noted: map[string]bool{}}
+	im := &importer{host: host, ports: map[string]*draft{}, others: map[string][]string{}, noted: map[string]bool{}}
 	by := map[string][]*file{}
 	for i, s := range sources {
 		f := newFile(s)
@@ -158,6 +160,7 @@ func Import(host Host, sources []Source) Result {
 		}
 	}
 	im.choose()
+	im.inVRFs()
 	im.bonds()
 	im.partition()
 	im.extra()

@@ -47,7 +47,12 @@ func (im *importer) interfaces(files []*file) {
 		link, alias, _ := strings.Cut(s.iface, ":")
 		sh.iface = s.iface
 		sh.link = func(name string) *draft { return draftOf(name, s.head.file) }
+		if s.get("vrf-table") != "" && alias == "" {
+			im.ifaceVRF(s, autos[s.iface])
+			continue
+		}
 		if !isIB(link) && !made[link] && !bonds[link] {
+			im.outside("ifupdown", s.get("vrf"), link)
 			im.otherIface(s, sh)
 			continue
 		}
@@ -151,10 +156,11 @@ func portsOf(stanzas []*stanza, made map[string]bool) (ports map[string]string, 
 	return ports, bonds
 }
 
-// ifaceBond carries over an option about a bond, in its stanza or in that of a port.
+// ifaceBond carries over an option about a bond, in its stanza or in that of a port, or
+// the VRF of a link.
 func ifaceBond(d *draft, o *variable) {
 	switch key := strings.ReplaceAll(o.key, "_", "-"); key {
-	case "bond-master", "master":
+	case "bond-master", "master", "vrf":
 		d.master(o.value, o.item)
 	case "bond-slaves", "slaves":
 		for _, link := range strings.Fields(o.value) {
@@ -403,7 +409,7 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 			d.set("Network", "IPv6PrivacyExtensions", map[string]string{"0": "no", "1": "prefer-public", "2": "yes"}[o.value], o.item)
 		case key == "hwaddress":
 			o.left(whyHWAddr)
-		case strings.HasPrefix(key, "bond-") || strings.HasPrefix(key, "bond_") || key == "slaves" || key == "master":
+		case strings.HasPrefix(key, "bond-") || strings.HasPrefix(key, "bond_") || key == "slaves" || key == "master" || key == "vrf":
 			ifaceBond(d, o)
 		case strings.HasPrefix(key, "hardware-"):
 			ifaceEthtool(d, o)

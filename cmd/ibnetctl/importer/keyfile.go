@@ -95,12 +95,18 @@ func (im *importer) keyfile(f *file) {
 		return out
 	}
 	t := get("connection.type")
-	if t != "infiniband" && t != "bond" {
-		if t == "" {
-			f.refuse("no key type= in [connection]")
-		} else {
-			f.refuse(whyNotIB + " (type=" + t + ")")
-		}
+	of := cmp.Or(get("connection.controller"), get("connection.master"))
+	switch t {
+	case "infiniband", "bond":
+	case "vrf":
+		im.keyfileVRF(f, all, by)
+		return
+	case "":
+		f.refuse("no key type= in [connection]")
+		return
+	default:
+		im.outside("NetworkManager", of, f.path)
+		f.refuse(whyNotIB + " (type=" + t + ")")
 		return
 	}
 	if keyfileInvalid(f, all, by) {
@@ -112,26 +118,13 @@ func (im *importer) keyfile(f *file) {
 		f.refuse(fmt.Sprintf("line %d: [match] %s= is not converted: write a unit with the same conditions in [Match]", all[i].line, all[i].key))
 		return
 	}
-	link, parent, mac := get("connection.interface-name"), get("infiniband.parent"), decimalMAC(get("infiniband.mac-address"))
-	of := cmp.Or(get("connection.controller"), get("connection.master"))
-	var c *child
-	if pk := get("infiniband.p-key"); pk != "" && pk != "-1" {
-		k, ok := pkeyC(pk)
-		if !ok || !validName(parent) {
-			f.refuse("p-key= or parent= is missing or invalid")
-			return
-		}
-		name := childName(parent, k)
-		if link != "" && link != name {
-			leftAll(from("connection.interface-name"), "the name of a P_Key interface is "+name+" in NetworkManager, regardless of interface-name=")
-			delete(by, "connection.interface-name")
-		}
-		link = name
-		c = &child{parent, name, k, from("infiniband.p-key", "infiniband.parent", "connection.interface-name")}
-		if _, plain, isChild := keyOfName(parent); isChild {
-			f.refuse(fmt.Sprintf("parent=%s is a P_Key interface itself (0x%04x): a child is made on a port's own interface", parent, plain))
-			return
-		}
+	link, mac := get("connection.interface-name"), decimalMAC(get("infiniband.mac-address"))
+	c, ok := keyfileChild(f, by, from)
+	if !ok {
+		return
+	}
+	if c != nil {
+		link = c.name
 	}
 	var d *draft
 	switch {
@@ -165,6 +158,36 @@ func (im *importer) keyfile(f *file) {
 	}
 	d.release = []string{"NetworkManager must release " + d.subject() + ": nmcli connection delete, or unmanaged-devices= in its " +
 		"configuration"}
+}
+
+// keyfileChild is the P_Key interface that a profile is for, nil for none. It is not ok
+// where the file is refused.
+func keyfileChild(f *file, by map[string]*entry, from func(...string) []*item) (c *child, ok bool) {
+	get := func(key string) string {
+		if e := by[key]; e != nil {
+			return e.value
+		}
+		return ""
+	}
+	pk, parent, link := get("infiniband.p-key"), get("infiniband.parent"), get("connection.interface-name")
+	if pk == "" || pk == "-1" {
+		return nil, true
+	}
+	k, ok := pkeyC(pk)
+	if !ok || !validName(parent) {
+		f.refuse("p-key= or parent= is missing or invalid")
+		return nil, false
+	}
+	name := childName(parent, k)
+	if link != "" && link != name {
+		leftAll(from("connection.interface-name"), "the name of a P_Key interface is "+name+" in NetworkManager, regardless of interface-name=")
+		delete(by, "connection.interface-name")
+	}
+	if _, plain, isChild := keyOfName(parent); isChild {
+		f.refuse(fmt.Sprintf("parent=%s is a P_Key interface itself (0x%04x): a child is made on a port's own interface", parent, plain))
+		return nil, false
+	}
+	return &child{parent, name, k, from("infiniband.p-key", "infiniband.parent", "connection.interface-name")}, true
 }
 
 // nmMethods are the methods that NetworkManager knows, by section.
@@ -355,8 +378,8 @@ func (im *importer) keyfileConnection(d *draft, e *entry) {
 	switch e.key {
 	case "interface-name", "master", "controller":
 	case "slave-type", "port-type":
-		if e.value == "bond" {
-			e.unneeded("implied by the bond's profile")
+		if e.value == "bond" || e.value == "vrf" {
+			e.unneeded(map[string]string{"bond": "implied by the bond's profile", "vrf": "implied by the VRF's profile"}[e.value])
 		} else {
 			e.left(whyValue)
 		}

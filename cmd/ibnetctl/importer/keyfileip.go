@@ -50,6 +50,8 @@ func (im *importer) keyfileIP(d *draft, e *entry, by map[string]*entry) {
 	case e.key == "route-table":
 		if def.table == "" {
 			e.unneeded("the main table")
+		} else if inVRF(by) {
+			e.unneeded("routes and gateways are written with Table=" + def.table + ", and the routes of the addresses are in the VRF's table")
 		} else {
 			e.left("routes and gateways are written with Table=" + def.table + ", but the routes of the addresses are in the main table")
 		}

@@ -19,6 +19,7 @@ type netplanDevice struct {
 	id    string
 	parts []netplanPart
 	bond  bool
+	vrf   bool
 	of    string // what it is a port of
 	ofIt  *item  // the line that says so
 }
@@ -29,6 +30,10 @@ func (im *importer) netplan(files []*file) {
 	var made []*netplanUnit
 	several := false // one is for links by a pattern
 	for _, dev := range netplanDevices(netplanOrder(files)) {
+		if dev.vrf {
+			im.netplanVRF(dev)
+			continue
+		}
 		if u := im.netplanDevice(dev); u != nil {
 			made = append(made, u)
 			several = several || u.pattern
@@ -95,14 +100,14 @@ func netplanDevices(files []*file) []*netplanDevice {
 					switch n.key {
 					case "version", "renderer":
 						n.unneeded("it selects the program that reads the file")
-					case "ethernets", "bonds":
+					case "ethernets", "bonds", "vrfs":
 						for _, d := range n.kids {
 							if by[d.key] == nil {
 								by[d.key] = &netplanDevice{id: d.key}
 								out = append(out, by[d.key])
 							}
 							by[d.key].parts = append(by[d.key].parts, netplanPart{f, d})
-							by[d.key].bond = n.key == "bonds"
+							by[d.key].bond, by[d.key].vrf = n.key == "bonds", n.key == "vrfs"
 						}
 					default:
 						n.left("unsupported kind of link")
@@ -199,6 +204,10 @@ func (im *importer) netplanDevice(dev *netplanDevice) *netplanUnit {
 	switch {
 	case !dev.bond && !dev.isIB(names):
 		dev.left(whyNotIB)
+		if dev.ofIt != nil {
+			dev.ofIt.left(whyNotIB)
+		}
+		im.outside("netplan", dev.of, dev.id)
 		return nil
 	}
 	d := &draft{tool: "netplan", prefix: "10", name: dev.id, bond: dev.bond, refuse: dev.left}

@@ -66,6 +66,10 @@ func (im *importer) networkd(files []*file) {
 				kind = e.value
 			}
 		}
+		if kind == "vrf" {
+			im.netdevVRF(dev)
+			continue
+		}
 		if kind != "ipoib" {
 			otherLink(f, "not a P_Key interface (Kind="+kind+")")
 			continue
@@ -189,9 +193,9 @@ func broken(items []*item) string {
 var repeats = map[string]bool{"Address": true, "Gateway": true, "DNS": true, "Domains": true, "BindCarrier": true,
 	"DNSSECNegativeTrustAnchors": true}
 
-func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*netdev, order int) {
-	isOne := false
-	var names []string
+// networkdLinks are the names of the links that a file is for, whether they are IPoIB
+// links, and the VRF that it names.
+func networkdLinks(all []*entry, devs map[string]*netdev) (names []string, isOne bool, in string) {
 	for _, e := range all {
 		v := strings.Fields(e.value)
 		switch e.section + "." + e.key {
@@ -208,10 +212,18 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 			isOne = isOne || slices.ContainsFunc(v, func(s string) bool { return len(s) == 59 })
 		case "Network.IPoIB":
 			isOne = true
+		case "Network.VRF":
+			in = e.value // the last one counts
 		}
 		isOne = isOne || e.section == "IPoIB"
 	}
+	return names, isOne, in
+}
+
+func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*netdev, order int) {
+	names, isOne, in := networkdLinks(all, devs)
 	if !isOne {
+		im.outside("systemd-networkd", in, f.path)
 		for _, x := range fs {
 			otherLink(x, whyNotIB)
 		}

@@ -56,8 +56,13 @@ func (im *importer) nmstateOne(f *file, state *ynode) {
 	for _, n := range state.get("interfaces").list0() {
 		name := n.str("name")
 		names[name] = true
+		if n.str("type") == "vrf" && n.str("state") != "absent" && n.str("state") != "ignore" && name != "" {
+			im.nmstateVRF(f, n)
+			continue
+		}
 		if n.str("type") != "bond" && n.str("type") != "infiniband" && n.get("infiniband") == nil && !(n.get("type") == nil && isIB(name)) {
 			n.left(whyNotIB)
+			im.outside("nmstate", n.str("controller"), name)
 			continue
 		}
 		if !validName(name) {

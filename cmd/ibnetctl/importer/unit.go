@@ -113,8 +113,8 @@ func clean(value string, from []*item) (string, bool) {
 }
 
 // Sections in the order in which a unit has them; the last ones repeat.
-var sectionOrder = []string{"Match", "Link", "Port", "IPoIB", "Partition", "Bond", "Network", "Address", "Route", "RoutingPolicyRule",
-	"Neighbor", "NextHop", "IPv6AcceptRA", "SubnetManager"}
+var sectionOrder = []string{"Match", "Link", "Port", "IPoIB", "Partition", "Bond", "VRF", "Network", "Address", "Route",
+	"RoutingPolicyRule", "Neighbor", "NextHop", "IPv6AcceptRA", "SubnetManager"}
 
 // ipSections are those of the IP part.
 var ipSections = map[string]bool{"Network": true, "Address": true, "Route": true, "RoutingPolicyRule": true,

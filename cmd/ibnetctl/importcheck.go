@@ -117,6 +117,10 @@ func checkImport(sys *system, names map[string]bool) *answer.ImportCheck {
 			}
 		}
 		for _, b := range sys.result.Plan.Blocked {
+			// The lease that another client has is as good.
+			if b.Reason.Code == link.CodeNoLease && slices.ContainsFunc(l.Addresses, leased) {
+				continue
+			}
 			if b.On.Link == l.Name || b.On.Link == "" && b.Unit == u.Path {
 				c.Blocked = append(c.Blocked, b)
 			}
@@ -208,6 +212,11 @@ const (
 	tableLocal    = 255
 )
 
+// leased reports an address that a server or a router has given for a time.
+func leased(a link.Address) bool {
+	return !a.Prefix.Addr().IsLinkLocalUnicast() && a.Valid != link.Forever && a.Valid != 0
+}
+
 // lasting reports a route that was configured.
 func lasting(r link.Route) bool {
 	switch r.Protocol {
@@ -262,14 +271,18 @@ func unsaid(sys *system, l *link.Link, u *units.Unit, rules []link.Rule) []strin
 		return out
 	}
 	for _, a := range l.Addresses {
-		if a.Prefix.Addr().IsLinkLocalUnicast() || a.Valid != link.Forever && a.Valid != 0 ||
+		if a.Prefix.Addr().IsLinkLocalUnicast() || leased(a) ||
 			slices.ContainsFunc(u.Addresses, func(x units.Address) bool { return x.Address.V == a.Prefix }) {
 			continue
 		}
 		out = append(out, "address "+a.Prefix.String())
 	}
+	table := uint32(tableMain)
+	if m, ok := sys.snap.Link(l.Master); ok && m.VRF != nil {
+		table = m.VRF.Table
+	}
 	for _, r := range l.Routes {
-		if lasting(r) && !slices.ContainsFunc(u.Routes, func(x units.Route) bool { return saysRoute(&x, r) }) {
+		if lasting(r) && !slices.ContainsFunc(u.Routes, func(x units.Route) bool { return saysRoute(&x, r, table) }) {
 			out = append(out, "route "+routeText(r))
 		}
 	}
@@ -284,8 +297,9 @@ func unsaid(sys *system, l *link.Link, u *units.Unit, rules []link.Rule) []strin
 	return out
 }
 
-// saysRoute reports whether a unit's route is the one that runs.
-func saysRoute(x *units.Route, r link.Route) bool {
+// saysRoute reports whether a unit's route is the one that runs; table is where routes
+// without Table= are.
+func saysRoute(x *units.Route, r link.Route, table uint32) bool {
 	dst := x.Destination.V
 	if !x.Destination.Set {
 		dst = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
@@ -293,7 +307,7 @@ func saysRoute(x *units.Route, r link.Route) bool {
 			dst = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 		}
 	}
-	return dst.Masked() == r.Dst && (!x.Gateway.Set || x.Gateway.V == r.Gateway) && x.Table.Or(tableMain) == r.Table
+	return dst.Masked() == r.Dst && (!x.Gateway.Set || x.Gateway.V == r.Gateway) && x.Table.Or(table) == r.Table
 }
 
 func (a *app) printCheck(c *answer.ImportCheck) {

@@ -151,6 +151,34 @@ func TestImportCheck(t *testing.T) {
 			t.Errorf("%+v\n%+v", before, after)
 		}
 	})
+	t.Run("a lease and a VRF", func(t *testing.T) {
+		for _, tt := range []struct {
+			unit string
+			want string // that is not in the unit
+		}{
+			{"[VRF]\nName=red\nTable=100\n[Network]\nDHCP=ipv4\n[Route]\nDestination=10.9.0.0/16\nGateway=10.0.0.9\n", ""},
+			{"[Network]\nVRF=red\nDHCP=ipv4\n[Route]\nDestination=10.9.0.0/16\nGateway=10.0.0.9\n", ""},
+			{"[Network]\nVRF=red\nDHCP=ipv4\n", "route 10.9.0.0/16 via 10.0.0.9 table 100"},
+		} {
+			snap := migrating(t)
+			l := &snap.Links[0]
+			l.Master, l.Addresses[0].Valid = 9, 3600
+			for i := range l.Routes {
+				if lasting(l.Routes[i]) {
+					l.Routes[i].Table = 100
+				}
+			}
+			snap.Links = append(snap.Links, link.Link{Index: 9, Name: "red", Kind: "vrf", VRF: &link.VRF{Table: 100}, Flags: link.FlagUp})
+			m := fstest.MapFS{}
+			addText(m, "10-ib0.ibnetwork", "[Match]\nName=ib0\n[IPoIB]\nMode=connected\n[Link]\nMTUBytes=65520\n[Partition]\nPartitionKey=0x8001\n"+
+				tt.unit)
+			sys := newSystem(released(snap), units.Load([]units.Root{{Path: units.Dirs[0], FS: m}}), nil)
+			c := checkImport(sys, map[string]bool{"10-ib0.ibnetwork": true}).Links[0]
+			if got := strings.Join(c.Unsaid, ", "); got != tt.want || len(c.Steps)+len(c.Blocked) > 0 {
+				t.Errorf("%s: not in the unit: %q, want %q; %+v", tt.unit, got, tt.want, c)
+			}
+		}
+	})
 	for _, args := range [][]string{{"--check", "--write", "x"}, {"--from", "x", "x"}, {"--check", "--root", t.TempDir(), "x"}} {
 		var out bytes.Buffer
 		if code := run(context.Background(), append([]string{"import"}, args...), strings.NewReader(""), &out, &out); code != exitUsage {

@@ -183,7 +183,9 @@ func (im *importer) bonds() {
 // a bond has of its ports.
 func (b *draft) lend(p *draft) {
 	p.sec("Bond").keys["Name"].value = b.link
-	p.otherIP = "" // the bond has the addresses
+	p.sweep(func(s *section, x *directive) bool {
+		return s.name == "DHCPv4" || s.name == "DHCPv6" || s.name == "Network" && x.key == "DHCP"
+	}, "not used: "+p.subject()+" is a port of "+b.link+", which has the addresses")
 	for _, x := range b.sec("Bond").dirs {
 		p.set("Bond", x.key, x.value, x.from...)
 	}

@@ -369,7 +369,7 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 		case a.key == "DOMAIN":
 			d.words("Domains", strings.Fields(a.value), a.item)
 		case a.key == "IPV4_ROUTE_METRIC", a.key == "IPV6_ROUTE_METRIC", a.key == "METRIC":
-			ifcfgMetric(v, a)
+			ifcfgMetric(d, v, a)
 		case strings.HasPrefix(a.key, "ROUTING_RULE"):
 			if dirs, why := ipRule(words(a.value), strings.HasPrefix(a.key, "ROUTING_RULE6")); why != "" {
 				a.left(why)
@@ -379,12 +379,8 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 		case a.key == "PEERDNS", a.key == "PEERROUTES", a.key == "IPV6_PEERDNS", a.key == "IPV6_PEERROUTES",
 			a.key == "DEFROUTE", a.key == "IPV6_DEFROUTE":
 			ifcfgAutomatic(d, v, a)
-		case a.key == "DHCP_HOSTNAME":
-			if ifcfgDHCP(v) {
-				a.left(whyDHCPKey)
-			} else {
-				a.unneeded("for DHCP")
-			}
+		case isIfcfgDHCP(a.key):
+			ifcfgDHCPKey(d, v, a)
 		case strings.HasPrefix(a.key, "IPV6"):
 			ifcfgIPv6(d, v, a)
 		default:

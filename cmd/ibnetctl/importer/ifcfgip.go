@@ -29,10 +29,11 @@ func ifcfgAutomatic(d *draft, v variables, a *variable) {
 		a.unneeded(idle)
 	case a.key == "IPV6_PEERDNS":
 		d.set("IPv6AcceptRA", "UseDNS", "no", a.item)
+		d.set("DHCPv6", "UseDNS", "no", a.item)
 	case six:
 		a.left(whyRARoutes)
 	default:
-		a.left(whyDHCPKey)
+		d.set("DHCPv4", map[string]string{"PEERDNS": "UseDNS", "PEERROUTES": "UseRoutes", "DEFROUTE": "UseGateway"}[a.key], "no", a.item)
 	}
 }
 
@@ -45,8 +46,7 @@ func ifcfgIPv4(d *draft, v variables, a *variable, name string) {
 		case "none", "static", "":
 			a.unneeded("addresses are written one by one")
 		case "dhcp", "bootp":
-			d.otherIP = whyOtherIP
-			a.left(whyDHCP)
+			d.nmClient(v.by["DHCP_CLIENT_ID"] != nil || d.nm.others, ifcfgNo(v.get("PEERDNS")) || d.nm.others, a.item)
 		case "shared":
 			a.left(whyShared)
 		case "autoip":
@@ -58,9 +58,10 @@ func ifcfgIPv4(d *draft, v variables, a *variable, name string) {
 			a.left(whyValue)
 		case b == "no":
 			a.unneeded("the default")
+		case d.noIPv6 != "":
+			a.left("not used: " + d.noIPv6 + " sets no IPv6 addresses")
 		default:
-			d.otherIP = whyOtherIP
-			a.left(whyDHCP)
+			d.dhcp("ipv6", a.item)
 		}
 	case "IPADDR":
 		ifcfgAddress(d, v, a, index)
@@ -224,14 +225,16 @@ func ipv6Off(v variables, host bool) string {
 	return ""
 }
 
-// ifcfgMetric is the account of a metric that no default route has.
-func ifcfgMetric(v variables, a *variable) {
+// ifcfgMetric is the account of a metric that no default route has, unless a lease brings one.
+func ifcfgMetric(d *draft, v variables, a *variable) {
 	has := func(key string) bool { return v.by[key] != nil && !unspecified(v.get(key)) }
 	def, gateway := "DEFROUTE", has("GATEWAY") || has("GATEWAY0")
 	if a.key == "IPV6_ROUTE_METRIC" {
 		def, gateway = "IPV6_DEFROUTE", has("IPV6_DEFAULTGW")
 	}
 	switch x := v.by[def]; {
+	case a.key != "IPV6_ROUTE_METRIC" && ifcfgDHCP(v):
+		d.dhcpSetting("DHCPv4", map[string]dhcpKey{a.key: {"RouteMetric", nmMetric}}, a.key, a.value, a.item)
 	case !gateway:
 		a.left("it has no gateway; write it into [Route] Metric= or [Address] RouteMetric=")
 	case x != nil && ifcfgNo(x.value):

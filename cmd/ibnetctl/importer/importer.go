@@ -200,16 +200,7 @@ func (im *importer) note(format string, a ...any) {
 // released notes what has to be done with the tool of a draft whose unit is
 // written.
 func (im *importer) released(d *draft) {
-	list := d.release
-	switch {
-	case d.otherIP == "":
-	case d.keep != nil:
-		list = d.keep
-	default:
-		list = append(list, "give systemd-networkd a .network file with the same [Match] as "+d.file()+" and [Network] DHCP=yes: "+
-			"NetworkManager would manage all of the link")
-	}
-	for _, s := range list {
+	for _, s := range d.release {
 		im.note("%s", s)
 	}
 }

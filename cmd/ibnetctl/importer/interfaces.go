@@ -366,7 +366,7 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 	}
 	// The order of options is free.
 	var addresses []*variable
-	by := map[string]*variable{}
+	by, gateways := map[string]*variable{}, 0
 	for _, o := range s.options {
 		by[o.key] = o
 	}
@@ -380,7 +380,6 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 		}
 	}
 	run(func(key string) bool { return key == "pre-up" })
-	gateways := 0
 	for _, o := range s.options {
 		switch key := o.key; {
 		case key == "address":
@@ -413,6 +412,8 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 			ifaceBond(d, o)
 		case strings.HasPrefix(key, "hardware-"):
 			ifaceEthtool(d, o)
+		case s.method == "dhcp" && s.family != "inet6" && dhcpOptions[key]:
+			ifaceDHCP(d, o)
 		case key == "down" || key == "pre-down" || key == "post-down":
 			o.left("a command for when the link goes down; ibnetworkd removes what it set by itself")
 		}
@@ -436,8 +437,8 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 	}
 	switch {
 	case metric == nil || gateways > 0:
-	case s.method == "dhcp":
-		metric.left("write RouteMetric= into [DHCPv4] of the unit")
+	case s.method == "dhcp" && s.family != "inet6":
+		ifaceDHCP(d, metric)
 	default:
 		metric.left("it has no gateway")
 	}

@@ -148,8 +148,9 @@ func (im *importer) keyfile(f *file) {
 	d.child, d.bond, d.refuse = c, t == "bond", f.refuse
 	if of != "" {
 		d.master(of, from("connection.controller", "connection.master")...)
-	} else if !slices.ContainsFunc(all, func(e *entry) bool { return e.section == "ipv4" }) {
-		d.otherIP, d.lacks = whyOtherIP, "without a section [ipv4] NetworkManager uses DHCP: "+whyDHCP
+	}
+	if (of == "" || inVRF(by)) && !slices.ContainsFunc(all, func(e *entry) bool { return e.section == "ipv4" }) {
+		d.nmClient(false, false) // NetworkManager's default
 	}
 	auto, _ := keyfileBool(get("connection.autoconnect"))
 	im.nm(d, auto != "no", get("connection.autoconnect-priority"), get("connection.uuid"))

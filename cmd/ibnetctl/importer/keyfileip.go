@@ -50,6 +50,8 @@ func (im *importer) keyfileIP(d *draft, e *entry, by map[string]*entry) {
 	case e.key == "route-table":
 		if def.table == "" {
 			e.unneeded("the main table")
+		} else if !six && by["ipv4.method"].value == "auto" {
+			d.set("DHCPv4", "RouteTable", def.table, e.item)
 		} else if inVRF(by) {
 			e.unneeded("routes and gateways are written with Table=" + def.table + ", and the routes of the addresses are in the VRF's table")
 		} else {
@@ -61,6 +63,8 @@ func (im *importer) keyfileIP(d *draft, e *entry, by map[string]*entry) {
 		})
 		if e.value == "-1" {
 			e.unneeded("the default")
+		} else if !six && by["ipv4.method"].value == "auto" {
+			d.set("DHCPv4", "RouteMetric", e.value, e.item)
 		} else if !gw || def.never {
 			e.left("it is for the routes of the addresses; write it into [Address] RouteMetric=")
 		}
@@ -115,9 +119,9 @@ func keyfileAutomatic(d *draft, e *entry, by map[string]*entry) bool {
 	auto := method == "auto" || method == "dhcp"
 	if strings.HasPrefix(e.key, "dhcp-") {
 		if auto {
-			e.left(whyDHCPKey)
+			keyfileDHCP(d, e)
 		} else {
-			e.unneeded("for DHCP")
+			e.unneeded(whyNoDHCP)
 		}
 		return true
 	}
@@ -135,9 +139,15 @@ func keyfileAutomatic(d *draft, e *entry, by map[string]*entry) bool {
 	case !auto || b == "no":
 		e.unneeded(idle)
 	case e.section == "ipv4":
-		e.left(whyDHCPKey)
+		key := map[string]string{"ignore-auto-dns": "UseDNS", "ignore-auto-routes": "UseRoutes", "never-default": "UseGateway"}[e.key]
+		d.set("DHCPv4", key, "no", e.item)
 	case e.key == "ignore-auto-dns":
-		d.set("IPv6AcceptRA", "UseDNS", "no", e.item)
+		d.set("DHCPv6", "UseDNS", "no", e.item)
+		if method == "auto" {
+			d.set("IPv6AcceptRA", "UseDNS", "no", e.item)
+		}
+	case method == "dhcp":
+		e.unneeded("DHCPv6 brings no routes")
 	default:
 		e.left(whyRARoutes)
 	}
@@ -146,6 +156,14 @@ func keyfileAutomatic(d *draft, e *entry, by map[string]*entry) bool {
 
 func keyfileMethod(d *draft, e *entry, by map[string]*entry) {
 	six := e.section == "ipv6"
+	ignoresDNS := func(section string) bool {
+		x := by[section+".ignore-auto-dns"]
+		if x == nil {
+			return false
+		}
+		b, _ := keyfileBool(x.value)
+		return b == "yes"
+	}
 	switch {
 	case e.value == "manual" && !six:
 		e.unneeded("addresses are written one by one")
@@ -166,19 +184,16 @@ func keyfileMethod(d *draft, e *entry, by map[string]*entry) {
 		e.left(whyNoIPv4LL)
 	case e.value == "auto" && six:
 		d.set("Network", "IPv6AcceptRA", "yes", e.item)
-		ignored := false
-		if x := by["ipv6.ignore-auto-dns"]; x != nil {
-			b, _ := keyfileBool(x.value)
-			ignored = b == "yes"
-		}
-		if !ignored {
+		if !ignoresDNS("ipv6") {
 			d.set("IPv6AcceptRA", "UseDomains", "yes", e.item) // NetworkManager's default
 		}
 	case e.value == "shared":
 		e.left(whyShared)
-	default: // auto, and dhcp of IPv6
-		d.otherIP = whyOtherIP
-		e.left(whyDHCP)
+	case six: // dhcp
+		d.dhcp("ipv6", e.item)
+		d.set("Network", "IPv6AcceptRA", "no", e.item)
+	default: // auto
+		d.nmClient(by["ipv4.dhcp-client-id"] != nil, ignoresDNS("ipv4"), e.item)
 	}
 }
 

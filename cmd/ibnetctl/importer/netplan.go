@@ -20,8 +20,10 @@ type netplanDevice struct {
 	parts []netplanPart
 	bond  bool
 	vrf   bool
-	of    string // what it is a port of
-	ofIt  *item  // the line that says so
+	// manager is the renderer: of the device, else of all files.
+	manager string
+	of      string // what it is a port of
+	ofIt    *item  // the line that says so
 }
 
 // netplan reads /etc/netplan/*.yaml: files in the order of their names, of which
@@ -88,6 +90,7 @@ func netplanDevices(files []*file) []*netplanDevice {
 	var out []*netplanDevice
 	by := map[string]*netplanDevice{}
 	ports := map[string]port{}
+	manager := ""
 	for _, f := range files {
 		docs, _ := parseYAML(f)
 		for i, doc := range docs {
@@ -100,6 +103,9 @@ func netplanDevices(files []*file) []*netplanDevice {
 					switch n.key {
 					case "version", "renderer":
 						n.unneeded("it selects the program that reads the file")
+						if n.key == "renderer" {
+							manager = n.value
+						}
 					case "ethernets", "bonds", "vrfs":
 						for _, d := range n.kids {
 							if by[d.key] == nil {
@@ -123,6 +129,7 @@ func netplanDevices(files []*file) []*netplanDevice {
 	}
 	for _, d := range out {
 		d.of, d.ofIt = ports[d.id].name, ports[d.id].it
+		d.manager = cmp.Or(d.str("renderer"), manager)
 	}
 	return out
 }
@@ -247,8 +254,6 @@ func (im *importer) netplanDevice(dev *netplanDevice) *netplanUnit {
 		d.source(p.f)
 		im.netplanLink(d, dev, p.n, setName != "" || mac != "")
 		d.release = append(d.release, fmt.Sprintf("remove %s from %s, then netplan apply", dev.id, p.f.path))
-		d.keep = append(d.keep, fmt.Sprintf("remove all of %s but the IP part from %s, with renderer: networkd, then netplan apply",
-			dev.id, p.f.path))
 	}
 	if len(d.sec("Match").dirs) == 0 {
 		dev.left("match: selects no link: without name, macaddress or driver it would select all")
@@ -308,17 +313,8 @@ func (im *importer) netplanLink(d *draft, all *netplanDevice, dev *ynode, noName
 			}
 		case "gateway4", "gateway6":
 			d.gateway(n.value, n.it)
-		case "dhcp4", "dhcp6":
-			if b, ok := boolean(n.value); !ok {
-				n.left(whyValue)
-			} else if b == "no" {
-				n.unneeded("the default")
-			} else {
-				d.otherIP = whyOtherIP
-				n.left(whyDHCP)
-			}
-		case "dhcp4-overrides", "dhcp6-overrides", "dhcp-identifier":
-			n.left(whyDHCPKey)
+		case "dhcp4", "dhcp6", "dhcp4-overrides", "dhcp6-overrides", "dhcp-identifier":
+			netplanDHCP(d, all, n)
 		case "ra-overrides":
 			netplanAdverts(d, n)
 		case "accept-ra":

@@ -220,6 +220,9 @@ func networkdLinks(all []*entry, devs map[string]*netdev) (names []string, isOne
 	return names, isOne, in
 }
 
+// dhcpLists are keys of [DHCPv4] and [DHCPv6] that may be given several times.
+var dhcpLists = map[string]bool{"RequestOptions": true, "AllowList": true, "DenyList": true}
+
 func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*netdev, order int) {
 	names, isOne, in := networkdLinks(all, devs)
 	if !isOne {
@@ -242,7 +245,7 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 		n    int
 	}
 	more := map[id]*section{}
-	dhcp, accept := clients(all)
+	dhcp4, dhcp6, accept := clients(all)
 	for _, e := range all {
 		var s *section
 		switch e.section {
@@ -256,30 +259,36 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 			s = more[k]
 		case "IPv6AcceptRA":
 			switch {
-			case dhcp || !accept:
+			case !dhcp6 && !accept:
 				e.unneeded("for DHCP and router advertisements")
 				continue
-			case e.key != "UseDNS" && e.key != "UseDomains":
+			case e.key != "UseDNS" && e.key != "UseDomains" && e.key != "DHCPv6Client":
 				e.left("the kernel takes router advertisements, by its own rules")
 				continue
 			}
 			s = d.sec(e.section)
 		case "DHCP", "DHCPv4", "DHCPv6":
-			e.unneeded("for DHCP and router advertisements")
-			continue
+			section := e.section
+			if section == "DHCP" {
+				section = "DHCPv4" // its old name
+			}
+			if section == "DHCPv4" && !dhcp4 || section == "DHCPv6" && !dhcp6 && !accept {
+				e.unneeded("for DHCP and router advertisements")
+				continue
+			}
+			if b, ok := boolean(e.value); ok && b == "no" && (e.key == "UseNTP" || e.key == "UseHostname") {
+				e.unneeded(whyUnused)
+				continue
+			}
+			s = d.sec(section)
 		default:
 			e.left("a unit has no section [" + e.section + "]")
 			continue
 		}
-		list := e.section == "Match" || e.section == "Network" && repeats[e.key] || e.key == "MultiPathRoute"
+		list := e.section == "Match" || e.section == "Network" && repeats[e.key] || dhcpLists[e.key] || e.key == "MultiPathRoute"
 		switch {
 		case e.section == "Network" && e.key == "DHCP":
-			if dhcp {
-				d.otherIP = whyOtherIP
-				e.left(whyDHCP)
-			} else {
-				e.unneeded("the default")
-			}
+			networkdDHCP(d, e, all)
 		case e.section == "Network" && e.key == "IPoIB":
 			dev := devs[e.value]
 			if dev == nil {
@@ -297,12 +306,11 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 	}
 	im.drafts = append(im.drafts, d)
 	d.release = []string{fmt.Sprintf("remove %s, then networkctl reload", f.path)}
-	d.keep = []string{fmt.Sprintf("remove [Link], [IPoIB] and IPoIB= from %s, then networkctl reload: it is still used for the IP part",
-		f.path)}
 }
 
-// clients reports whether a file asks for DHCP, and for router advertisements.
-func clients(all []*entry) (dhcp, accept bool) {
+// clients reports whether a file asks for DHCP of each family, and for router
+// advertisements.
+func clients(all []*entry) (dhcp4, dhcp6, accept bool) {
 	for _, e := range all {
 		if e.section != "Network" {
 			continue
@@ -310,12 +318,17 @@ func clients(all []*entry) (dhcp, accept bool) {
 		b, ok := boolean(e.value)
 		switch e.key {
 		case "DHCP":
-			dhcp = dhcp || !ok || b == "yes"
+			m := e.value
+			if ok {
+				m = b
+			}
+			dhcp4 = m != "no" && m != "none" && m != "ipv6" && m != "v6"
+			dhcp6 = m != "no" && m != "none" && m != "ipv4" && m != "v4"
 		case "IPv6AcceptRA":
 			accept = ok && b == "yes"
 		}
 	}
-	return dhcp, accept
+	return dhcp4, dhcp6, accept
 }
 
 // reset carries out an empty assignment.

@@ -258,17 +258,11 @@ func (im *importer) nmstateIP(d *draft, n *ynode) {
 	}
 	for _, k := range n.kids {
 		switch k.key {
-		case "enabled", "dhcp":
-			switch b, ok := boolean(k.value); {
-			case !ok:
-				k.left(whyValue)
-			case k.key == "enabled":
+		case "enabled":
+			if _, ok := boolean(k.value); ok {
 				k.unneeded("addresses are written one by one")
-			case b == "yes":
-				d.otherIP = whyOtherIP
-				k.left(whyDHCP)
-			default:
-				k.unneeded("the default")
+			} else {
+				k.left(whyValue)
 			}
 		case "autoconf":
 			if b, ok := boolean(k.value); ok {
@@ -290,12 +284,8 @@ func (im *importer) nmstateIP(d *draft, n *ynode) {
 			}
 		case "auto-dns", "auto-gateway", "auto-routes":
 			nmstateAutomatic(d, n, k)
-		case "auto-route-table-id", "dhcp-client-id", "dhcp-duid", "dhcp-send-hostname", "dhcp-custom-hostname":
-			if yes(n.str("dhcp")) {
-				k.left(whyDHCPKey)
-			} else {
-				k.unneeded(whyAutomatic)
-			}
+		case "dhcp", "auto-route-table-id", "auto-route-metric", "dhcp-client-id", "dhcp-duid", "dhcp-send-hostname", "dhcp-custom-hostname":
+			nmstateDHCP(d, n, k)
 		case "addr-gen-mode":
 			d.set("Network", "IPv6LinkLocalAddressGenerationMode", k.value, k.it)
 		default:
@@ -313,11 +303,17 @@ func nmstateAutomatic(d *draft, n, k *ynode) {
 		k.left(whyValue)
 	case b == "yes", !adverts && !yes(n.str("dhcp")):
 		k.unneeded(whyAutomatic)
-	case adverts && k.key == "auto-dns":
-		d.set("IPv6AcceptRA", "UseDNS", "no", k.it)
+	case n.key == "ipv6" && k.key == "auto-dns":
+		d.set("DHCPv6", "UseDNS", "no", k.it)
+		if adverts {
+			d.set("IPv6AcceptRA", "UseDNS", "no", k.it)
+		}
 	case adverts:
 		k.left(whyRARoutes)
+	case n.key == "ipv6":
+		k.unneeded("DHCPv6 brings no routes")
 	default:
-		k.left(whyDHCPKey)
+		key := map[string]string{"auto-dns": "UseDNS", "auto-routes": "UseRoutes", "auto-gateway": "UseGateway"}[k.key]
+		d.set("DHCPv4", key, "no", k.it)
 	}
 }

@@ -26,13 +26,10 @@ const (
 	// What the parser of units says follows.
 	whyRefused   = "a unit does not accept it: "
 	whyNoUnit    = "no unit is written for it: "
-	whyOtherIP   = "with DHCP the whole IP part of a link is left to systemd-networkd; write it into its .network file"
-	whyDHCPKey   = "for DHCP, which is left to systemd-networkd: write it into [DHCPv4] of its .network file"
 	whyRARoutes  = "the kernel takes the routes of router advertisements: write net/ipv6/conf/LINK/accept_ra_defrtr=0 into /etc/sysctl.d"
 	whyAutomatic = "for DHCP and router advertisements"
 	whyNoIPv4LL  = "for an IPv4 link-local address write LinkLocalAddressing=ipv4 into [Network], or yes for both families"
 	whyNoGateway = "the unspecified address is no gateway: no default route"
-	whyDHCP      = "DHCP is not carried over: the unit has no [Network] section, and the IP part is left to systemd-networkd"
 )
 
 // zone is the reason of a firewall zone.
@@ -114,11 +111,7 @@ func clean(value string, from []*item) (string, bool) {
 
 // Sections in the order in which a unit has them; the last ones repeat.
 var sectionOrder = []string{"Match", "Link", "Port", "IPoIB", "Partition", "Bond", "VRF", "Network", "Address", "Route",
-	"RoutingPolicyRule", "Neighbor", "NextHop", "IPv6AcceptRA", "SubnetManager"}
-
-// ipSections are those of the IP part.
-var ipSections = map[string]bool{"Network": true, "Address": true, "Route": true, "RoutingPolicyRule": true,
-	"Neighbor": true, "NextHop": true, "IPv6AcceptRA": true}
+	"RoutingPolicyRule", "Neighbor", "NextHop", "DHCPv4", "DHCPv6", "IPv6AcceptRA", "SubnetManager"}
 
 // keyOrder puts keys of a section first that others follow.
 var keyOrder = map[string]int{"PartitionKey": -3, "Name": -2, "Manage": -1, "MTUBytes": -1, "LinkLocalAddressing": 1,
@@ -147,13 +140,8 @@ type draft struct {
 	bond   bool   // it is for a bond
 	slaves []port // that the bond names, by their names
 	// refuse reports all that the draft is made of, as one.
-	refuse func(why string)
-	// release is how the tool is made to release the link, for sentences; keep is
-	// that if systemd-networkd goes on with its IP part, by the same file.
-	release, keep []string
-	lacks         string // what follows from a line that its first file does not have
-	// otherIP is why the IP part is left to another program, "" if it is not.
-	otherIP  string
+	refuse   func(why string)
+	release  []string // how the tool is made to release the link, for sentences
 	sections map[string]*section
 	repeated []*section
 }
@@ -308,12 +296,6 @@ const (
 // does not accept, and marks the items of the rest as carried. It returns false
 // if no unit comes of it.
 func (d *draft) finish(note func(string, ...any)) (Unit, bool) {
-	if d.lacks != "" {
-		d.files[0].whole.left(d.lacks)
-	}
-	if d.otherIP != "" {
-		d.sweep(func(s *section, _ *directive) bool { return ipSections[s.name] }, d.otherIP)
-	}
 	tries := maxTries
 	for range maxRounds {
 		text, dirs, secs := d.render(nil)

@@ -118,13 +118,14 @@ func unitValues(t *testing.T, us []Unit) map[string][]string {
 				add("mtu", n)
 			case "PartitionKey":
 				add("key", v)
-			case "Metric", "RouteMetric", "Table":
+			case "Metric", "RouteMetric", "Table", "RouteTable":
 				n, err := strconv.ParseUint(v, 0, 32)
 				if err != nil && v != "main" && v != "local" && v != "default" {
 					t.Errorf("%s: %s", u.Name, l)
 				}
-				add(map[bool]string{true: "table", false: "metric"}[k == "Table"], fmt.Sprint(n))
-			case "Address", "Gateway", "Destination", "DNS", "PreferredSource", "Peer", "From", "To", "MultiPathRoute", "Broadcast":
+				add(map[bool]string{true: "table", false: "metric"}[strings.HasSuffix(k, "Table")], fmt.Sprint(n))
+			case "Address", "Gateway", "Destination", "DNS", "PreferredSource", "Peer", "From", "To", "MultiPathRoute", "Broadcast", "DenyList",
+				"AllowList":
 				for _, a := range addressesIn(v) {
 					add("address", a)
 				}

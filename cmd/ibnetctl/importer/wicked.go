@@ -15,10 +15,9 @@ var wickedIdle = map[string]string{
 	"IPOIB":         "implied by the sections of the unit",
 	"INTERFACETYPE": "implied by the sections of the unit",
 	"UNIQUE":        "the identity of the profile", "_NM_NAME": "the identity of the profile",
-	"NM_CONTROLLED":         "which tool reads the file",
-	"LINK_REQUIRED":         "addresses wait for the carrier unless [Network] ConfigureWithoutCarrier=yes",
-	"DHCLIENT_SET_HOSTNAME": "for DHCP", "DHCLIENT_SET_DEFAULT_ROUTE": "for DHCP",
-	"DHCLIENT6_MODE": "for DHCP", "CHECK_DUPLICATE_IP": "ibnetworkd does not probe IPv4 addresses",
+	"NM_CONTROLLED":       "which tool reads the file",
+	"LINK_REQUIRED":       "addresses wait for the carrier unless [Network] ConfigureWithoutCarrier=yes",
+	"CHECK_DUPLICATE_IP":  "ibnetworkd does not probe IPv4 addresses",
 	"SEND_GRATUITOUS_ARP": "ibnetworkd does not probe IPv4 addresses",
 }
 
@@ -169,13 +168,11 @@ func (im *importer) wickedKey(d *draft, v variables, a *variable) {
 			a.left(whyValue)
 		}
 	case a.key == "BOOTPROTO":
-		switch a.value {
-		case "static", "none", "":
+		if a.value == "" {
 			a.unneeded("addresses are written one by one")
-		default:
-			d.otherIP = whyOtherIP
-			a.left(whyDHCP)
+			return
 		}
+		wickedDHCP(d, v, a)
 	case a.key == "LLADDR":
 		a.left(whyHWAddr)
 	case a.key == "ETHTOOL_OPTIONS":
@@ -184,8 +181,8 @@ func (im *importer) wickedKey(d *draft, v variables, a *variable) {
 		a.left(d.zone(a.value))
 	case a.key == "PRE_UP_SCRIPT" || strings.HasSuffix(a.key, "_SCRIPT"):
 		a.left(whyCommand)
-	case strings.HasPrefix(a.key, "DHCLIENT") && strings.Contains(v.get("BOOTPROTO"), "dhcp"):
-		a.left(whyDHCPKey)
+	case strings.HasPrefix(a.key, "DHCLIENT"):
+		wickedDHCP(d, v, a)
 	case wickedIdle[a.key] != "":
 		a.unneeded(wickedIdle[a.key])
 	case a.value == "":

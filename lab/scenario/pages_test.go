@@ -83,8 +83,12 @@ func TestTaskPages(t *testing.T) {
 	// MPI is not in the guest: what it would get is printed.
 	c.Files["/usr/local/bin/mpirun"] = "#!/bin/sh\nenv | grep -e NCCL -e UCX\n"
 	c.Files["/usr/local/bin/sudo"] = "#!/bin/sh\nexec \"$@\"\n"
+	// The server of the page about DHCP is the other machine, whose link is ib1.
+	c.Files["/etc/systemd/system/dnsmasq.service"] = "[Service]\nExecStart=/bin/sh -c 'sed s/=ib0/=ib1/ /etc/dnsmasq.d/ib0.conf > " +
+		"/run/dnsmasq.conf; exec ip netns exec other dnsmasq -k -C /run/dnsmasq.conf --user=root --dhcp-leasefile=/run/leases'\n"
 	c.Files["/etc/initramfs-tools/modules"], c.Files["/etc/dracut.conf.d/README"] = "", ""
 	if !lab.InGuest() {
+		c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
 		pages, _ := filepath.Glob("../../docs/tasks/*.md")
 		for _, p := range pages {
 			text, err := os.ReadFile(p)
@@ -96,6 +100,7 @@ func TestTaskPages(t *testing.T) {
 	}
 	lab.Run(t, c, func(g *lab.G) {
 		defer journal(g)
+		unpack(g)
 		// The other machine: a host of its own with the second adapter.
 		other := g.Host("other")
 		other.Take("ib1", "192.168.151.2/24")
@@ -125,6 +130,11 @@ func TestTaskPages(t *testing.T) {
 // here puts the guest's names in place of a page's.
 func here(g *lab.G, s string) string {
 	a, b := g.PortGUID("swib0", 1), g.PortGUID("swib1", 1)
+	var colons []string
+	for i := 2; i < len(a); i += 2 {
+		colons = append(colons, a[i:i+2])
+	}
+	s = strings.ReplaceAll(s, "00:02:c9:03:00:0a:bc:de", strings.Join(colons, ":"))
 	s = strings.NewReplacer("mlx5_0/1", "swib0/1", "mlx4_0/1", "swib0/1", "mlx5_0", "swib0", "0x0002c903000abcde", a, "0x0002c903000abcdf", b,
 		"ping 192", "ping -c 2 -w 20 192", "<LINK>", "ib0").Replace(s)
 	for _, w := range [][2]string{{"LINK", "ib0"}, {"PORT", "swib0/1"}, {"GUID", a}, {"NAME", "10-ib0"},
@@ -246,6 +256,16 @@ func afterPage(g *lab.G, page string) {
 			}
 			return ""
 		})
+	case "dhcp":
+		// That of the reservation, whose identifier the page says how to get.
+		g.WaitFor(60*time.Second, func() string {
+			if out := g.Exec("ibnetctl", "status", "ib0"); !strings.Contains(out, "192.168.151.17/24 by 192.168.151.2") {
+				return "no lease:\n" + out
+			}
+			return ""
+		})
+		g.Logf("%s", g.Exec("ibnetctl", "status", "ib0"))
+		g.Exec("systemctl", "stop", "dnsmasq")
 	case "beside-networkmanager":
 		g.Exec("systemctl", "stop", "NetworkManager")
 	case "migrate":

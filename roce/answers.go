@@ -26,9 +26,9 @@ func (as Answers) Request(op SetEthtool) {
 // Read notes a value that was read, and gives the request that the driver answered
 // with it; nil where n is no answer that a driver gives.
 //
-// Outside of the rings it takes the same answer twice: up to Linux 6.9,
-// mlx5e_ethtool_set_coalesce sets times and frames to defaults of its own where a
-// request switches adaptive coalescing; the second request keeps them.
+// Outside of the rings it takes the same answer twice: mlx5e_ethtool_set_coalesce
+// sets times and frames to defaults of its own where a request switches adaptive
+// coalescing; the second request keeps them.
 func (as Answers) Read(p units.EthtoolParam, n uint32) *uint32 {
 	a, ok := as[p]
 	if !ok {

@@ -112,7 +112,7 @@ func (p *planner) ethtoolGroup(g units.EthtoolGroup, want []units.Value[units.Et
 			p.block(a, nil, link.Reason{
 				Code: link.CodeUnsupported,
 				Text: fmt.Sprintf("this kernel has no ethtool netlink, so that %s= of %s cannot be set", a.Name, p.l.Name),
-				Next: fmt.Sprintf("boot Linux 5.6 or later with CONFIG_ETHTOOL_NETLINK, or write %s= into a .link file", a.Name),
+				Next: fmt.Sprintf("boot Linux 5.7 or later with CONFIG_ETHTOOL_NETLINK, or write %s= into a .link file", a.Name),
 			})
 		case ok && to.N == now.N:
 			if limited {

@@ -44,7 +44,7 @@ func TestEthtool(t *testing.T) {
 		}, actual: "8 (the most that the driver takes)"},
 		{name: "bad the driver has none", text: "RxMiniBufferSize=max\n", blocked: []string{none}},
 		{name: "bad the kernel has nothing", text: "TxBufferSize=max\n", change: func(_ *link.Snapshot, st *State) { st.Links[2] = Link{} },
-			blocked: []string{"this kernel has no ethtool netlink, so that TxBufferSize= of eth0 cannot be set / boot Linux 5.6 or later with " +
+			blocked: []string{"this kernel has no ethtool netlink, so that TxBufferSize= of eth0 cannot be set / boot Linux 5.7 or later with " +
 				"CONFIG_ETHTOOL_NETLINK, or write TxBufferSize= into a .link file"}},
 		{name: "wait the card is busy since before it was read", text: "RxBufferSize=2048\nCombinedChannels=2\n",
 			change: func(_ *link.Snapshot, st *State) {

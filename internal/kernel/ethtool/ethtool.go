@@ -1,5 +1,5 @@
 // Package ethtool is a client of the generic netlink family "ethtool" as far as the
-// queues of a link go: rings, channels and interrupt coalescing (Linux 5.6).
+// queues of a link go: rings, channels and interrupt coalescing (Linux 5.7).
 //
 // Numbers are in host order (include/uapi/linux/ethtool_netlink.h). A driver's answer
 // has the attributes of what it can set, and no others.
@@ -50,7 +50,7 @@ type Values map[uint16]uint32
 type Conn struct{ *nl.Family }
 
 // ErrNone says that the kernel does not have the family.
-var ErrNone = errors.New("the kernel has no ethtool netlink (CONFIG_ETHTOOL_NETLINK, Linux 5.6)")
+var ErrNone = errors.New("the kernel has no ethtool netlink (CONFIG_ETHTOOL_NETLINK, Linux 5.7)")
 
 // Dial opens a connection in the calling thread's network namespace.
 func Dial() (*Conn, error) {

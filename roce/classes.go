@@ -24,7 +24,15 @@ func (p *planner) ets(r *units.RoCE, d *DCB) {
 			want.TSA[c], want.Percent[c] = ETS, e.V.Percent
 		}
 	}
+	fixed := d.Driver == "ice" && (len(d.DSCP) > 0 || len(wantedDSCP(r)) > 0)
 	for _, m := range r.PriorityToClass {
+		if fixed && m.V.From != m.V.To { // ice_dcbnl_setets
+			item := fmt.Sprintf("%d:%d", m.V.From, m.V.To)
+			p.cannot("PriorityToClass", item, link.Reason{Code: link.CodeUnsupported,
+				Text: item + ": ice has each priority in the class of its number while a DSCP has a priority",
+				Next: "remove " + item + " of PriorityToClass=, or DSCPToPriority= and Priority="})
+			continue
+		}
 		want.Class[m.V.From&7] = m.V.To & 7
 	}
 	a := link.Attribute{Name: "ETS", Wanted: want.String(), Actual: d.ETS.String()}

@@ -59,9 +59,11 @@ func (p *planner) dcb() {
 	if !p.host(d) {
 		return
 	}
-	p.ets(r, d)
-	p.classesFirst(r, d)
-	p.pfc(r, d)
-	p.dscp(r, d)
-	p.buffers(r, d)
+	order := []func(*units.RoCE, *DCB){p.ets, p.classesFirst, p.pfc, p.dscp, p.buffers}
+	if d.Driver == "ice" { // its first DSCP sets the classes to defaults (ice_dcbnl_setapp)
+		order = []func(*units.RoCE, *DCB){p.dscp, p.ets, p.pfc, p.buffers}
+	}
+	for _, plan := range order {
+		plan(r, d)
+	}
 }

@@ -136,6 +136,19 @@ func TestPlans(t *testing.T) {
 			host,
 			"dcb pfc set dev eth0 prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off",
 			"dcb app add dev eth0 dscp-prio 26:3"}},
+		{name: "OK ice, whose first DSCP resets the classes", index: eth0, text: "[RoCE]\nETS=0:40 3:60\nDSCPToPriority=26:3\n",
+			change: func(_ *link.Snapshot, st *State) { st.Links[2].DCB.Driver = "ice" },
+			ops: []string{host, "dcb app add dev eth0 dscp-prio 26:3",
+				"dcb ets set dev eth0 tc-tsa 0:ets 1:strict 2:strict 3:ets 4:strict 5:strict 6:strict 7:strict " +
+					"tc-bw 0:40 1:0 2:0 3:60 4:0 5:0 6:0 7:0 prio-tc 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7"}},
+		{name: "bad ice, classes of priorities beside DSCP", index: eth0, text: "[RoCE]\nPriorityToClass=3:3 4:0\nDSCPToPriority=26:3\n",
+			change: func(_ *link.Snapshot, st *State) {
+				st.Links[2].DCB.Driver, st.Links[2].DCB.DSCP = "ice", map[uint8]uint8{26: 3}
+				st.Links[2].DCB.ETS.Class = [Priorities]uint8{0, 1, 2, 3, 4, 5, 6, 7}
+			},
+			ops: []string{host},
+			blocked: []string{"4:0: ice has each priority in the class of its number while a DSCP has a priority / remove 4:0 of " +
+				"PriorityToClass=, or DSCPToPriority= and Priority="}},
 		{name: "OK trust table", index: eth0, text: "[RoCE]\nTrust=dscp\n", change: func(_ *link.Snapshot,
 			st *State) {
 			st.Links[2].DCB.Trust = []units.Trust{units.TrustPCP}

@@ -124,6 +124,10 @@ func TestDCBOfDrivers(t *testing.T) {
 			is(ice, "DSCPToPriority=26:3\n", []want{{"DSCPToPriority", "26:3", ""}}, dscp(ice, "AF31:3"))
 			is(ice, "DSCPToPriority=26:5\n", []want{{"DSCPToPriority", "26:5", ""}}, dscp(ice, "AF31:5"))
 			is(ice, "DSCPToPriority=26:2\n", []want{{"DSCPToPriority", "26:2", ""}}, dscp(ice, "AF31:2")) // its default: no change of the card
+			// Its first DSCP sets the classes to defaults, and its last one flow control too.
+			is(ice, "ETS=0:40 3:60\nDSCPToPriority=26:6\nPFC=3\n", []want{{"ETS", "", ""}, {"DSCPToPriority", "26:6", ""}, {"PFC", "3", ""}},
+				map[string][]string{"ets": {"0:40", "3:60"}})
+			is(ice, "PriorityToClass=4:0\nDSCPToPriority=26:6\n", []want{{"PriorityToClass", "", "remove 4:0 of PriorityToClass="}}, nil)
 			is(ice, "DSCPToPriority=26:6\nPFC=3\n", []want{{"DSCPToPriority", "26:6", ""}, {"PFC", "3", ""}}, dscp(ice, "AF31:6"))
 
 			// hns3 replaces by itself, and refuses to delete what it has not.

@@ -58,6 +58,31 @@ static void reset(struct net_device *nd)
 	dev_open(nd, NULL);
 }
 
+/* ice: whether a DSCP has a priority, by which the card goes then */
+static bool by_dscp(const struct swib_dcb *d)
+{
+	int i;
+
+	for (i = 0; i < ARRAY_SIZE(d->dscp); i++)
+		if (d->dscp[i] != SWIB_NO_PRIO)
+			return true;
+	return false;
+}
+
+/* ice: what a change between priorities and DSCP leaves of the classes */
+static void default_ets(struct swib_dcb *d, bool dscp)
+{
+	int i;
+
+	memset(&d->ets, 0, sizeof(d->ets));
+	d->ets.ets_cap = IEEE_8021QAZ_MAX_TCS;
+	d->ets.tc_tx_bw[0] = 100;
+	for (i = 0; i < IEEE_8021QAZ_MAX_TCS; i++) {
+		d->ets.tc_tsa[i] = dscp || !i ? IEEE_8021QAZ_TSA_ETS : IEEE_8021QAZ_TSA_STRICT;
+		d->ets.prio_tc[i] = dscp ? i : 0;
+	}
+}
+
 static int getets(struct net_device *nd, struct ieee_ets *ets)
 {
 	*ets = dcb_of(nd)->ets;
@@ -67,6 +92,7 @@ static int getets(struct net_device *nd, struct ieee_ets *ets)
 static int setets(struct net_device *nd, struct ieee_ets *ets)
 {
 	struct swib_dcb *d = dcb_of(nd);
+	struct ieee_ets old;
 	int i, sum = 0;
 
 	if (!ieee_mode(nd))
@@ -82,11 +108,15 @@ static int setets(struct net_device *nd, struct ieee_ets *ets)
 	}
 	if (sum && sum != 100)
 		return -EINVAL;
+	old = d->ets;
 	d->ets = *ets;
 	d->ets.ets_cap = IEEE_8021QAZ_MAX_TCS;
 	d->ets_set = true;
-	if (driver_of(nd) == SWIB_DRV_ICE)
+	if (driver_of(nd) == SWIB_DRV_ICE) {
+		if (by_dscp(d))
+			memcpy(d->ets.prio_tc, old.prio_tc, sizeof(old.prio_tc));
 		reset(nd);
+	}
 	return 0;
 }
 
@@ -268,7 +298,8 @@ static int bnxt_delapp(struct net_device *nd, struct dcb_app *app)
 static int ice_setapp(struct net_device *nd, struct dcb_app *app)
 {
 	struct swib_dcb *d = dcb_of(nd);
-	bool changes = app->priority != app->protocol % 8;
+	bool first = !by_dscp(d);
+	bool changes = first || app->priority != app->protocol % 8;
 	int r;
 
 	if (netif_is_bond_slave(nd))
@@ -281,6 +312,8 @@ static int ice_setapp(struct net_device *nd, struct dcb_app *app)
 		return -EINVAL;
 	}
 	d->dscp[app->protocol] = app->priority;
+	if (first)
+		default_ets(d, true);
 	if (!changes)
 		return ICE_NO_CHANGE;
 	reset(nd);
@@ -299,6 +332,11 @@ static int ice_delapp(struct net_device *nd, struct dcb_app *app)
 	if (r)
 		return r;
 	d->dscp[app->protocol] = SWIB_NO_PRIO;
+	if (!by_dscp(d)) {
+		default_ets(d, false);
+		d->pfc.pfc_en = 0;
+		changes = true;
+	}
 	if (!changes)
 		return ICE_CHANGED;
 	reset(nd);

@@ -15,6 +15,41 @@ import (
 	"ibnetworkd/link"
 )
 
+// The sizes of rings that drivers of cards round, or limit, are set once and are what the
+// unit asks for.
+func TestRingsOfDrivers(t *testing.T) {
+	t.Parallel()
+	commands := []string{}
+	files := map[string]string{}
+	drivers := []string{"mlx5_core", "ice", "bnxt_en"}
+	for i, name := range drivers {
+		commands = append(commands, fmt.Sprintf("type h%d/1 eth", i), fmt.Sprintf("driver h%d %s", i, name))
+		files[fmt.Sprintf("%s%d-eth.ibnetwork", unitDir, 10+i)] = "[Match]\nDriver=" + name + "\n[Link]\nRxBufferSize=1100\nTxBufferSize=max\n"
+	}
+	// The kernel of UML has no ethtool netlink.
+	c := lab.Config{Userland: lab.Debian, Machine: lab.QEMU, HCAs: 3, Bins: []string{ibnetworkd}, Commands: commands, Files: files}
+	lab.Run(t, c, func(g *lab.G) {
+		d := startDaemon(g)
+		for i, want := range []struct{ rx, tx string }{{"2048 (rounded by the driver)", "8192"}, {"1120 (rounded by the driver)", "8160"},
+			{"1100", "2047"}} {
+			g.WaitFor(20*time.Second, func() string {
+				for _, s := range d.report().Links {
+					if s.IBDevice != fmt.Sprintf("swib%d", i) || s.Kind != "ether" {
+						continue
+					}
+					rx, tx := attr(s, "RxBufferSize"), attr(s, "TxBufferSize")
+					if rx.OK() && rx.Actual == want.rx && tx.OK() && tx.Actual == want.tx {
+						return ""
+					}
+					return fmt.Sprintf("%s: %+v %+v, want %+v", drivers[i], rx, tx, want)
+				}
+				return drivers[i] + ": no link"
+			})
+		}
+		quiet(g, d)
+	})
+}
+
 // Rings, channels and coalescing of a link are set, set again after another program,
 // and left alone once it goes on; what a driver does not have is said.
 func TestEthtool(t *testing.T) {

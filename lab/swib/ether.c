@@ -4,6 +4,7 @@
  * adapter shows them as RoCE ports; dcb.c has their DCB operations.
  */
 #include <linux/ethtool.h>
+#include <linux/log2.h>
 #include <linux/rculist.h>
 #include "swib.h"
 
@@ -203,8 +204,63 @@ static int eth_get_link_ksettings(struct net_device *nd, struct ethtool_link_kse
 	return 0;
 }
 
+/* The rings of drivers: what they begin with, what they take and how they round it. */
+struct rings {
+	u32 rx, tx, rx_min, tx_min, max;
+	bool power_of_two;
+	u32 multiple;
+};
+
+static const struct rings rings_of[] = {
+	/* MLX5E_PARAMS_MINIMUM_LOG_{R,S}Q_SIZE and MAXIMUM, mlx5e_ethtool_set_ringparam */
+	[SWIB_DRV_MLX5] = { 1024, 1024, 2, 64, 8192, true, 1 },
+	/* BNXT_MAX_RX_DESC_CNT and BNXT_MIN_TX_DESC_CNT, bnxt_set_ringparam */
+	[SWIB_DRV_BNXT] = { 511, 511, 0, MAX_SKB_FRAGS + 2, 2047, false, 1 },
+	/* ICE_MIN_NUM_DESC, ICE_MAX_NUM_DESC and ICE_REQ_DESC_MULTIPLE, ice_set_ringparam */
+	[SWIB_DRV_ICE] = { 2048, 256, 64, 64, 8160, false, 32 },
+	[SWIB_DRV_HFI1] = {},
+};
+
+static const struct rings *eth_rings(struct net_device *nd)
+{
+	return &rings_of[swib_to_eth(nd)->hca->driver];
+}
+
+static u32 rounded(const struct rings *r, u32 n)
+{
+	return r->power_of_two ? roundup_pow_of_two(n) : roundup(n, r->multiple);
+}
+
+static void eth_get_ringparam(struct net_device *nd, struct ethtool_ringparam *p,
+			      struct kernel_ethtool_ringparam *k, struct netlink_ext_ack *ack)
+{
+	struct swib_eth *e = swib_to_eth(nd);
+
+	p->rx_max_pending = eth_rings(nd)->max;
+	p->tx_max_pending = eth_rings(nd)->max;
+	p->rx_pending = e->rx_ring;
+	p->tx_pending = e->tx_ring;
+}
+
+static int eth_set_ringparam(struct net_device *nd, struct ethtool_ringparam *p,
+			     struct kernel_ethtool_ringparam *k, struct netlink_ext_ack *ack)
+{
+	const struct rings *r = eth_rings(nd);
+	struct swib_eth *e = swib_to_eth(nd);
+
+	if (!r->max)
+		return -EOPNOTSUPP;
+	if (p->rx_pending < r->rx_min || p->tx_pending < r->tx_min)
+		return -EINVAL;
+	e->rx_ring = rounded(r, p->rx_pending);
+	e->tx_ring = rounded(r, p->tx_pending);
+	return 0;
+}
+
 static const struct ethtool_ops eth_ethtool_ops = {
 	.get_drvinfo = eth_drvinfo,
+	.get_ringparam = eth_get_ringparam,
+	.set_ringparam = eth_set_ringparam,
 	.get_link_ksettings = eth_get_link_ksettings,
 	.get_link = ethtool_op_get_link,
 };
@@ -283,6 +339,8 @@ int swib_eth_add(struct swib_hca *h, int port)
 	nd->netdev_ops = &eth_ops;
 	nd->ethtool_ops = &eth_ethtool_ops;
 	swib_dcb_init(nd);
+	e->rx_ring = eth_rings(nd)->rx;
+	e->tx_ring = eth_rings(nd)->tx;
 	nd->max_mtu = 9978;
 	nd->dev_port = port - 1;
 	SET_NETDEV_DEV(nd, h->parent);

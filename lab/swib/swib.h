@@ -223,6 +223,7 @@ struct swib_eth {
 	struct swib_hca *hca;
 	int port;
 	struct swib_dcb dcb;
+	u32 rx_ring, tx_ring;		/* sizes that nothing depends on */
 	struct delayed_work plug;	/* sets the carrier by the plug again */
 };
 

@@ -2,6 +2,7 @@ package link
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"ibnetworkd/ib"
@@ -43,8 +44,8 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 	}
 	if m, ok = b.Model.snap.LinkByName(name); !ok {
 		op := AddBond{On: Target{Link: name}, MTU: l.MTU, BondOptions: bondOptions(u, l, nil)}
-		if first, slave := bondUnit(b, name, l.Type, unit); first != nil {
-			op.BondOptions = bondOptions(first, slave, nil)
+		if first, of := bondUnit(b, name, l.Type, unit, func(l *Link) bool { return l.Master == 0 }); first != nil {
+			op.BondOptions = bondOptions(first, of, nil)
 		}
 		if l.IPoIB != nil && l.IPoIB.Mode == ib.ModeDatagram {
 			op.MTU = min(op.MTU, b.Model.snap.MaxDatagram(l)) // a new child of a connected link shows that one's until it joins
@@ -135,18 +136,18 @@ func pick[F ~uint8 | ~uint32, T ~uint8 | ~int](to *F, v units.Value[T]) {
 }
 
 // bondUnit is the unit that holds for a bond, with a link that it is for, nil if there is
-// none: of the links of a type whose units make the bond, the one whose file comes first.
-// Which of them are slaves by now does not matter, or it would change with each that joins.
-func bondUnit(b *Builder, name string, hardware uint16, unit func(index int) *units.Unit) (first *units.Unit, slave *Link) {
+// none: of the links of a type that count and whose units make the bond, the one whose
+// file comes first.
+func bondUnit(b *Builder, name string, hardware uint16, unit func(int) *units.Unit, counts func(*Link) bool) (first *units.Unit, of *Link) {
 	for i := range b.Model.snap.Links {
 		l := &b.Model.snap.Links[i]
 		u := unit(l.Index)
-		if bond, makes := u.MasterBond(); makes && bond == name && l.Type == hardware && l.Bond == nil && bondable(l, u) &&
+		if bond, makes := u.MasterBond(); makes && bond == name && l.Type == hardware && l.Bond == nil && counts(l) && bondable(l, u) &&
 			(first == nil || u.Name < first.Name) {
-			first, slave = u, l
+			first, of = u, l
 		}
 	}
-	return first, slave
+	return first, of
 }
 
 // bondable reports whether a link can be in a bond with the mode of its unit.
@@ -156,16 +157,29 @@ func bondable(l *Link, u *units.Unit) bool {
 }
 
 // bondAsked is what the units of links of a type ask of a bond, its own options where
-// none does.
+// none does. Those that can be changed at any time are of all links that are free to
+// join, or they would change with each that does. For the others the bond is deleted:
+// they are of its slaves alone, and stay as they are while the unit of one is not known.
 func bondAsked(b *Builder, m *Link, hardware uint16, unit func(index int) *units.Unit) BondOptions {
-	u, slave := bondUnit(b, m.Name, hardware, unit)
-	switch {
-	case u == nil:
-		return m.Bond.BondOptions
-	case b.Record.MadeMaster(m):
-		return bondOptions(u, slave, nil)
+	asked := func(counts func(*Link) bool) BondOptions {
+		u, of := bondUnit(b, m.Name, hardware, unit, counts)
+		switch {
+		case u == nil:
+			return m.Bond.BondOptions
+		case b.Record.MadeMaster(m):
+			return bondOptions(u, of, nil)
+		}
+		return bondOptions(u, of, &m.Bond.BondOptions)
 	}
-	return bondOptions(u, slave, &m.Bond.BondOptions)
+	want := asked(func(l *Link) bool { return l.Master == 0 || l.Master == m.Index })
+	slaves := b.Model.snap.Slaves(m.Index)
+	switch {
+	case len(slaves) == 0:
+		return want
+	case slices.ContainsFunc(slaves, func(l *Link) bool { return unit(l.Index) == nil }):
+		return want.withFixed(m.Bond.BondOptions)
+	}
+	return want.withFixed(asked(func(l *Link) bool { return l.Master == m.Index }))
 }
 
 // remakeBond deletes a bond whose mode and the like are no longer those asked for,

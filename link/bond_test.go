@@ -157,9 +157,9 @@ func TestRemakeBond(t *testing.T) {
 		s.Links[i].Type, s.Links[i].IPoIB, s.Links[i].MTU = 1, nil, 1500
 	}
 	r := &Record{Links: []*LinkRecord{{Ifindex: 12, Name: "bond0", Bond: true}}}
-	lacp := &units.Unit{Bond: units.Bond{Name: units.Some("bond0"), Mode: units.Some(units.Bond8023AD),
+	lacp := &units.Unit{Name: "10-a.ibnetwork", Bond: units.Bond{Name: units.Some("bond0"), Mode: units.Some(units.Bond8023AD),
 		LACPTransmitRate: units.Some(units.LACPRate(1))}}
-	other := &units.Unit{Bond: units.Bond{Name: units.Some("bond0")}}
+	other := &units.Unit{Name: "20-b.ibnetwork", Bond: units.Bond{Name: units.Some("bond0")}}
 	unit := func(index int) *units.Unit { return map[int]*units.Unit{4: lacp, 5: other}[index] }
 	b := NewBuilder(s, r, nil)
 	PlanBond(b, 4, lacp, unit)
@@ -168,6 +168,48 @@ func TestRemakeBond(t *testing.T) {
 		"ip link set ib0 master bond0\nip link set ib0 up\nip link set ib1 master bond0\nip link set ib1 up"
 	if got := strings.Join(b.Plan.Commands(), "\n"); got != want || len(b.Plan.Blocked) > 0 {
 		t.Errorf("%s\n%v", got, b.Plan.Blocked)
+	}
+}
+
+// A bond that carries traffic is not deleted for another mode that the unit of a link
+// asks for which is not in it, or while it is not known what the unit of a slave asks for.
+func TestBondKept(t *testing.T) {
+	name := units.Some("bond0")
+	lacp := &units.Unit{Name: "10-a.ibnetwork", Bond: units.Bond{Name: name, Mode: units.Some(units.Bond8023AD)}}
+	backup := &units.Unit{Name: "20-b.ibnetwork", Bond: units.Bond{Name: name}}
+	for _, tt := range []struct {
+		name    string
+		of      map[int]*units.Unit
+		masters [2]int
+		mode    uint8
+		remade  bool
+	}{
+		{"the unit of a slave is not known", map[int]*units.Unit{5: backup}, [2]int{12, 12}, 4, false},
+		{"a link is in another bond", map[int]*units.Unit{4: lacp, 5: backup}, [2]int{99, 12}, 1, false},
+		{"a link has not joined", map[int]*units.Unit{4: lacp, 5: backup}, [2]int{0, 12}, 1, true}, // it joins, and its unit counts
+		{"no link can join", map[int]*units.Unit{4: lacp, 5: backup}, [2]int{98, 99}, 1, false},
+		{"all ask for it", map[int]*units.Unit{4: lacp, 5: lacp}, [2]int{12, 12}, 1, true},
+	} {
+		s := bonded(t)
+		for i, l := range []int{1, 2, 4} {
+			s.Links[l].Type, s.Links[l].IPoIB, s.Links[l].MTU = 1, nil, 1500
+			if i < 2 {
+				s.Links[l].Master = tt.masters[i]
+			}
+		}
+		s.Links[4].Bond.Mode, s.Links[4].Bond.FailOverMAC = tt.mode, 0
+		b := NewBuilder(s, &Record{Links: []*LinkRecord{{Ifindex: 12, Name: "bond0", Bond: true}}}, nil)
+		for range 2 {
+			for _, i := range []int{4, 5} {
+				if u := tt.of[i]; u != nil {
+					PlanBond(b, i, u, func(index int) *units.Unit { return tt.of[index] })
+				}
+			}
+		}
+		got := strings.Join(b.Plan.Commands(), "\n")
+		if n := strings.Count(got, "link delete"); n > 1 || (n == 1) != tt.remade {
+			t.Errorf("%s:\n%s", tt.name, got)
+		}
 	}
 }
 

@@ -34,6 +34,12 @@ func (o BondOptions) fixed() BondOptions {
 	return f
 }
 
+// withFixed are the options with what fixed gives of others.
+func (o BondOptions) withFixed(x BondOptions) BondOptions {
+	o.Mode, o.FailOverMAC, o.AdSelect, o.LACPRate = x.Mode, x.FailOverMAC, x.AdSelect, x.LACPRate
+	return o
+}
+
 // differing are the options that are not the same in another set, as ip has them.
 func (o BondOptions) differing(x BondOptions) string {
 	var out []string

@@ -2,6 +2,7 @@ package engine_test
 
 import (
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -218,6 +219,10 @@ func TestCrowd(t *testing.T) {
 	hosts := hostsOf(f)
 	a, _ := w.manager(hosts[0], engine.Config{})
 	until(t, 30*time.Second, "up", func() bool { x := a.Snapshot(); return x != nil && x.State == "Master" && w.sim.AllActive() })
+	retries := 60
+	if runtime.GOMAXPROCS(0) == 1 {
+		retries = 200 // with the race detector
+	}
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	answered := 0
@@ -226,7 +231,7 @@ func TestCrowd(t *testing.T) {
 		wg.Go(func() {
 			h := mad.NewSA(mad.MethodGetTable, mad.AttrPathRecord, 1, 0)
 			c.tid = 1
-			p := transport.Packet{LID: mustPort(t, c).SMLID, QPN: 1, Timeout: time.Second, Retries: 200}
+			p := transport.Packet{LID: mustPort(t, c).SMLID, QPN: 1, Timeout: time.Second, Retries: retries}
 			p.SetMessage((&mad.PathRecord{}).Append(h.Append(nil)), false)
 			if err := c.tr.Send(&p); err != nil {
 				return

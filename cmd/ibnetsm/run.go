@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"reflect"
-	"runtime"
 	"runtime/debug"
 	"strings"
 	"sync/atomic"
@@ -156,21 +155,13 @@ func (d *daemon) configure(now *options) error {
 	if d.manager, err = now.manager(d.log); err != nil {
 		return err
 	}
-	// One thread for each subnet: what a manager does is one goroutine's, and to
-	// hand packets from thread to thread takes longer than the work on them.
-	few := os.Getenv("GOMAXPROCS") == ""
-	if few {
-		runtime.GOMAXPROCS(1)
-	}
-	threads := map[serve.Port]bool{}
+	threads := newThreads()
 	d.config.Store(&cfg)
 	d.manager.Wait, d.manager.Log, d.manager.Ended = now.waitPort, d.log, d.status.gone
 	d.manager.Config = func(p serve.Port) engine.Config {
-		if threads[p] = true; few && len(threads) > 1 {
-			runtime.GOMAXPROCS(min(len(threads), runtime.NumCPU()))
-		}
+		threads.port(p)
 		c := *d.config.Load()
-		c.Log = d.log
+		c.Log, c.Computing = d.log, threads.compute
 		c.Store, c.Drains = now.store(p), now.drains(p)
 		c.Changed = func(x *engine.Snapshot) { d.status.state(p, x) }
 		return c

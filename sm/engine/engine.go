@@ -94,6 +94,10 @@ type Config struct {
 	// Changed, if set, is given each state that is published, the first when the
 	// port is open. It must not block.
 	Changed func(*Snapshot)
+	// Computing, if set, is called with true when a computation beside the goroutine that
+	// answers has gone on for some milliseconds, from another goroutine, and with false
+	// when it has ended.
+	Computing func(began bool)
 }
 
 // RetriesMost bounds Config.Retries: the tries of a request have a bit each, with the

@@ -303,10 +303,21 @@ func (s *Subnet) serve() {
 	}
 }
 
+// computeShort is how long a computation may take before it needs a thread of its own.
+const computeShort = 3 * time.Millisecond
+
 // compute gives what f gives, which runs beside the owner while that serves
 // others. f must not use what the owner changes, nor change anything: when ctx
 // ends it is left to itself.
 func compute[T any](ctx context.Context, s *Subnet, f func() T) (v T, err error) {
+	if long := s.cfg.Computing; long != nil {
+		t := time.AfterFunc(computeShort, func() { long(true) })
+		defer func() {
+			if !t.Stop() {
+				long(false)
+			}
+		}()
+	}
 	done := make(chan T, 1)
 	go func() {
 		done <- f()

@@ -38,7 +38,7 @@ func (w *sweep) answered(r *smp.Reply) {
 		}
 	case mad.AttrSLtoVL, mad.AttrVLArb:
 		if !ok {
-			w.have.vls[r.Tag] = 0
+			w.have.lanes.VLs[r.Tag] = 0
 		}
 	case mad.AttrPKeyTable:
 		if !ok {

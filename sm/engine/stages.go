@@ -237,8 +237,8 @@ func (w *sweep) setLinkedPorts(ctx context.Context) error {
 	rereg := w.reregisterPorts()
 	var reqs []smp.Request
 	if w.s.prog.want.qos != nil {
-		reqs = program.QoS(w.f, w.s.prog.want.qos, w.have.vls)
-		w.have.vls = slices.Clone(w.pol.VLs)
+		reqs = program.QoS(w.f, w.s.prog.want.qos, &w.have.lanes)
+		w.have.lanes.Wrote(w.f, w.s.prog.want.qos, reqs)
 	}
 	reqs = append(reqs, w.s.aliasGUIDs(w.f)...)
 	w.sets += len(reqs)

@@ -16,14 +16,15 @@ type tables struct {
 	unprobed     []bool // by switch: its ports without a link are to be asked again; set by switchSet, cleared by lightSweep
 	pkeys        [][]ib.PKey
 	declined     program.Declined
-	vls          []uint8 // by port: the VLs that its QoS tables are written for
-	reregistered []bool  // by port: its clients were asked to register with this manager
+	lanes        program.Lanes
+	reregistered []bool // by port: its clients were asked to register with this manager
 }
 
 func newTables(f *fabric.Fabric) tables {
 	sw, ports := len(f.Switches), len(f.Ports)
 	return tables{lft: make([][]uint8, sw), mft: make(mcast.Tables, sw), unknownMFT: make([]bool, sw), unprobed: make([]bool, sw),
-		declined: make(program.Declined, ports), vls: make([]uint8, ports), reregistered: make([]bool, ports)}
+		declined: make(program.Declined, ports), reregistered: make([]bool, ports),
+		lanes: program.Lanes{VLs: make([]uint8, ports), In: make([]bool, ports)}}
 }
 
 // remap carries the known contents over to a new set of indices.
@@ -47,7 +48,8 @@ func (s *Subnet) remap(f *fabric.Fabric, res *discover.Result) tables {
 		a, count := f.PortRange(int32(n))
 		b, _ := old.PortRange(o)
 		copy(t.declined[a:a+count], had.declined[b:b+count])
-		copy(t.vls[a:a+count], had.vls[b:b+count])
+		copy(t.lanes.VLs[a:a+count], had.lanes.VLs[b:b+count])
+		copy(t.lanes.In[a:a+count], had.lanes.In[b:b+count])
 		for k := range count {
 			// The SA forgets a port that is not connected.
 			t.reregistered[a+k] = had.reregistered[b+k] && old.EndPortByGUID(old.Ports[b+k].GUID) == b+k

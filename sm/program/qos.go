@@ -13,15 +13,37 @@ type VLTables interface {
 	VLArb(port int32, block uint8) mad.VLArbBlock
 }
 
+// Lanes is, by port index, what was written of SL-to-VL mapping and VL arbitration tables.
+type Lanes struct {
+	VLs []uint8 // code of the lanes that an output port's tables are for; 0: not written
+	In  []bool  // the tables of output ports have a mapping for packets that come in here
+}
+
+// Wrote notes requests of QoS as acknowledged.
+func (l *Lanes) Wrote(f *fabric.Fabric, t VLTables, reqs []smp.Request) {
+	for i := range reqs {
+		r := &reqs[i]
+		p := int32(r.Tag)
+		l.VLs[p] = t.OperVLs(p)
+		if n := f.Ports[p].Node; r.Attr == mad.AttrSLtoVL && f.Nodes[n].Switch != fabric.None {
+			l.In[f.Port(n, uint8(r.Mod>>8))] = true
+		}
+	}
+}
+
 // QoS gives the Sets of the SL-to-VL mapping and VL arbitration tables of every
-// linked port whose lanes differ from the last Set, by port index in have (0: never
-// set). The tag is the port index.
-func QoS(f *fabric.Fabric, t VLTables, have []uint8) []smp.Request {
+// linked port whose lanes differ from those in have, and the mappings of others for
+// ports of their switch that had no link before. The tag is the index of the output port.
+func QoS(f *fabric.Fabric, t VLTables, have *Lanes) []smp.Request {
 	var out []smp.Request
 	for i := range f.Ports {
 		i := int32(i)
 		p := &f.Ports[i]
-		if p.Peer == fabric.None || p.Num == 0 || int(i) < len(have) && have[i] == t.OperVLs(i) {
+		if p.Peer == fabric.None || p.Num == 0 {
+			continue
+		}
+		written, sw := have.VLs[i] == t.OperVLs(i), f.Nodes[p.Node].Switch != fabric.None
+		if written && !sw {
 			continue
 		}
 		path, ok := PathTo(f, i)
@@ -35,12 +57,12 @@ func QoS(f *fabric.Fabric, t VLTables, have []uint8) []smp.Request {
 		}
 		m := t.SLtoVL(i)
 		num := uint8(0) // what adapters go by is the port that the SMP comes in at
-		if f.Nodes[p.Node].Switch != fabric.None {
+		if sw {
 			num = p.Num
 			first, count := f.PortRange(p.Node)
 			for in := first; in < first+count; in++ {
 				// Nothing comes in without a link, nor goes out where it came in.
-				if q := &f.Ports[in]; q.Num != num && (q.Num == 0 || q.Peer != fabric.None) {
+				if q := &f.Ports[in]; q.Num != num && (q.Num == 0 || q.Peer != fabric.None) && !(written && (q.Num == 0 || have.In[in])) {
 					set(mad.AttrSLtoVL, mad.SLtoVLMod(q.Num, num), m.Append(nil))
 				}
 			}
@@ -48,6 +70,9 @@ func QoS(f *fabric.Fabric, t VLTables, have []uint8) []smp.Request {
 			continue
 		} else {
 			set(mad.AttrSLtoVL, 0, m.Append(nil))
+		}
+		if written {
+			continue
 		}
 		if p.Info.VLArbLowCap() > 0 {
 			b := t.VLArb(i, 1)

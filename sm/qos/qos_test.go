@@ -104,7 +104,7 @@ func TestRequests(t *testing.T) {
 	}
 	seen := map[key]bool{}
 	slvl := map[uint64]int{}
-	for _, r := range program.QoS(f, tab, nil) {
+	for _, r := range program.QoS(f, tab, unwritten(f)) {
 		k := key{r.Tag, r.Attr, r.Mod}
 		if seen[k] {
 			t.Errorf("%+v comes twice", k)
@@ -133,11 +133,13 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%s: %d SL-to-VL tables, want %d", f.PortName(int32(i)), slvl[uint64(i)], want)
 		}
 	}
-	told := make([]uint8, len(f.Ports))
-	for i := range told {
-		told[i] = tab.OperVLs(int32(i))
+	had := unwritten(f)
+	had.Wrote(f, tab, program.QoS(f, tab, had))
+	if rs := program.QoS(f, tab, had); len(rs) != 0 {
+		t.Errorf("%d requests for ports whose tables are written", len(rs))
 	}
-	if rs := program.QoS(f, tab, told); len(rs) != 0 {
-		t.Errorf("%d requests for ports that have been told", len(rs))
-	}
+}
+
+func unwritten(f *fabric.Fabric) *program.Lanes {
+	return &program.Lanes{VLs: make([]uint8, len(f.Ports)), In: make([]bool, len(f.Ports))}
 }

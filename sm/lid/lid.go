@@ -68,6 +68,8 @@ func (m Memory) Adopt(others []guidfile.LIDs) (out Memory, left int) {
 type Options struct {
 	// LMC gives every adapter port 2^LMC LIDs, 0..7. Switches have one.
 	LMC ib.LMC
+	// KeepLMC leaves every adapter port the LMC that it has, and LMC does not count.
+	KeepLMC bool
 	// Reassign forgets LIDs that ports have and that are remembered.
 	Reassign bool
 }
@@ -132,8 +134,14 @@ func (a *assignment) warn(format string, args ...any) {
 
 // want is the LMC that a port is to have: switches have one LID.
 func (a *assignment) want(p int32) ib.LMC {
-	if a.Fabric.Nodes[a.Fabric.Ports[p].Node].Switch != fabric.None {
+	q := &a.f.Ports[p]
+	switch {
+	case a.f.Nodes[q.Node].Switch != fabric.None:
 		return 0
+	case a.opt.KeepLMC && q.LID == 0 && q.Known:
+		return q.Info.LMC()
+	case a.opt.KeepLMC:
+		return q.LMC & 7
 	}
 	return a.opt.LMC & 7
 }

@@ -56,6 +56,11 @@ func TestAssign(t *testing.T) {
 		a := lid.Assign(f, m, lid.Options{LMC: lmc})
 		check(t, a, lmc)
 		b := lid.Assign(a.Fabric, a.Memory, lid.Options{LMC: lmc})
+		kept := lid.Assign(a.Fabric, nil, lid.Options{KeepLMC: true})
+		check(t, kept, lmc)
+		if d := cmp.Diff(a.Fabric.EndPorts, kept.Fabric.EndPorts); d != "" || a.Top != kept.Top {
+			t.Fatalf("seed %d: LIDs up to %d become up to %d: %s", seed, a.Top, kept.Top, d)
+		}
 		if d := cmp.Diff(a.Memory, b.Memory); d != "" || b.Changed {
 			t.Fatalf("seed %d: a second assignment differs: %s", seed, d)
 		}

@@ -32,7 +32,7 @@ func (a *app) smDumpCmd() *cobra.Command {
 
 The tables are those of the switches, read from a port of this host with subnet
 management packets, which needs root. With --file they are computed as ibnetsm
-would, except multicast tables; options name the hints of the subnet manager.`,
+would, except multicast tables; files with hints for routes go with it only.`,
 		ValidArgs: dumpForms,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			form := args[0]
@@ -41,6 +41,9 @@ would, except multicast tables; options name the hints of the subnet manager.`,
 				return fail(exitUsage, "%q is not one of %s", form, strings.Join(dumpForms, ", "))
 			case form == "mcfdbs" && o.file != "":
 				return fail(exitUsage, "mcfdbs: the members of groups are not in a file; leave --file out to read the live fabric")
+			}
+			if o.tablesOnly = o.file == ""; o.tablesOnly && o.hints.given() {
+				return fail(exitUsage, "hints for routes go with --file: of the live fabric the tables are read as they are")
 			}
 			return a.withRoutes(cmd, &o, func(ctx context.Context, conn probe.Conn, r *fabricRoutes) error {
 				var b bytes.Buffer

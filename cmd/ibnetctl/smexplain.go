@@ -34,9 +34,10 @@ exit status is 1 if packets do not arrive.
 
 The tables are those of the switches, read from a port of this host with subnet
 management packets, which needs root. With --file they are computed as ibnetsm
-would; states and MTUs are not in such a file. To name the engine, the options and
-hints for routes of the ibnetsm on this host are used, if it is the master, or the
-files that are given.
+would; states and MTUs are not in such a file. The engine and the hints for routes
+are those that the ibnetsm on this host reports, if it is the master. A file that is
+given replaces its list of that kind and leaves the others. Where another is the
+master, its hints are not known but for the files that are given.
 
 ` + nodeHelp,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, s string) ([]string, cobra.ShellCompDirective) {

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -18,7 +21,7 @@ import (
 	"ibnetworkd/sm/route"
 )
 
-// routingTimeout bounds the wait for the answer of one subnet manager of this host.
+// routingTimeout bounds the wait for the answers of the subnet managers of this host.
 const routingTimeout = 10 * time.Second
 
 // hintFiles are the options of ibnetsm run that name files with hints for routes.
@@ -34,26 +37,30 @@ func (h *hintFiles) flags(f *pflag.FlagSet) {
 
 func (h *hintFiles) given() bool { return *h != hintFiles{} }
 
-// read reads the files into the options of a subnet manager. A line that cannot be used is a
-// warning: ibnetsm uses the others.
-func (h *hintFiles) read(o *route.Options) (warnings []string, err error) {
-	o.Roots, o.Compute, o.IO, o.HopWeights, o.HostOrder = nil, nil, nil, nil, nil
+// read replaces the lists of a subnet manager's options for which there is a file, and
+// names them. A line that cannot be used is a warning: ibnetsm uses the others.
+func (h *hintFiles) read(o *route.Options) (replaced, warnings []string, err error) {
 	for _, l := range []struct {
-		file string
-		to   *[]ib.GUID
-	}{{h.roots, &o.Roots}, {h.compute, &o.Compute}, {h.io, &o.IO}, {h.order, &o.HostOrder}} {
-		if *l.to, err = readHints(l.file, guidfile.ParseList, &warnings); err != nil {
-			return nil, err
+		file, name string
+		to         *[]ib.GUID
+	}{{h.roots, "roots", &o.Roots}, {h.compute, "compute nodes", &o.Compute}, {h.io, "I/O nodes", &o.IO},
+		{h.order, "order of hosts", &o.HostOrder}} {
+		if l.file == "" {
+			continue
 		}
+		if *l.to, err = readHints(l.file, guidfile.ParseList, &warnings); err != nil {
+			return nil, nil, err
+		}
+		replaced = append(replaced, l.name)
 	}
-	o.HopWeights, err = readHints(h.hops, guidfile.ParseWeights, &warnings)
-	return warnings, err
+	if h.hops != "" {
+		o.HopWeights, err = readHints(h.hops, guidfile.ParseWeights, &warnings)
+		replaced = append(replaced, "hop weights")
+	}
+	return replaced, warnings, err
 }
 
 func readHints[T any](file string, parse func(string, []byte) ([]T, error), warnings *[]string) ([]T, error) {
-	if file == "" {
-		return nil, nil
-	}
 	b, err := readBounded(file, guidfile.MaxFileSize)
 	if err != nil {
 		return nil, err
@@ -67,33 +74,54 @@ func readHints[T any](file string, parse func(string, []byte) ([]T, error), warn
 	return out, nil
 }
 
-// hostRouting is how the subnet managers of this host compute routes.
-type hostRouting struct {
-	managers []control.Routing
-	problems []string // why one did not answer
-}
+// routingQuery gives how the subnet manager on a port of this host computes routes; nil
+// where a manager of this host does not have that port. problem is why one did not say.
+type routingQuery func(ctx context.Context, port ib.GUID) (m *control.Routing, problem string)
 
-// askRouting queries the subnet managers of this host.
-func askRouting(ctx context.Context) (h hostRouting) {
+// queryRouting queries the subnet managers of this host, all at one time.
+func queryRouting(ctx context.Context, port ib.GUID) (m *control.Routing, problem string) {
 	sockets, err := control.Sockets()
 	if err != nil {
-		return h
+		return nil, "" // none is running
 	}
-	for _, s := range sockets {
-		ctx, cancel := context.WithTimeout(ctx, routingTimeout)
-		l, err := control.QueryRouting(ctx, s)
-		cancel()
-		if err != nil {
-			h.problems = append(h.problems, err.Error())
+	ctx, cancel := context.WithTimeout(ctx, routingTimeout)
+	defer cancel()
+	type result struct {
+		m   *control.Routing
+		err error
+	}
+	got := make([]result, len(sockets))
+	var wg sync.WaitGroup
+	for i, s := range sockets {
+		wg.Go(func() { got[i].m, got[i].err = control.QueryRouting(ctx, s, port) })
+	}
+	wg.Wait()
+	for i, r := range got {
+		switch {
+		case r.m != nil:
+			return r.m, ""
+		case r.err != nil && problem == "":
+			problem = routingProblem(sockets[i], r.err)
 		}
-		h.managers = append(h.managers, l...)
 	}
-	return h
+	return nil, problem
 }
 
-// of picks the manager that is the master of a fabric, nil with the reason if it is none of
-// this host.
-func (h hostRouting) of(f *fabric.Fabric) (m *control.Routing, why string) {
+// routingProblem says why a manager did not report how it computes routes, and the next step.
+func routingProblem(socket string, err error) string {
+	switch {
+	case errors.Is(err, control.ErrOld):
+		return fmt.Sprintf("the ibnetsm at %s is older than ibnetctl and does not report how it computes routes: restart it", socket)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Sprintf("the ibnetsm at %s answers root only: run this as root", socket)
+	}
+	return fmt.Sprintf("the ibnetsm at %s does not report how it computes routes (%v): restart it if that persists", socket, err)
+}
+
+// masterOf finds the manager that is the master of a fabric; nil with the reason, and the
+// next step, if none of this host reports to be it.
+func masterOf(ctx context.Context, f *fabric.Fabric, query routingQuery) (m *control.Routing, why string) {
+	const files = "give its files with --root-guid-file and the like"
 	at, owner := fabric.None, f.LIDs()
 	// The own port shows which manager it follows.
 	if f.SMPort != fabric.None {
@@ -102,59 +130,85 @@ func (h hostRouting) of(f *fabric.Fabric) (m *control.Routing, why string) {
 		}
 	}
 	if at == fabric.None {
-		return nil, "the port does not say which subnet manager it follows"
+		return nil, "the port does not say which subnet manager it follows: " + files
 	}
-	i := slices.IndexFunc(h.managers, func(m control.Routing) bool { return m.PortGUID == f.Ports[at].GUID && m.State == "Master" })
-	if i >= 0 {
-		return &h.managers[i], ""
+	switch m, problem := query(ctx, f.Ports[at].GUID); {
+	case m != nil && m.State == "Master":
+		return m, ""
+	case m != nil:
+		return nil, fmt.Sprintf("the ibnetsm on %s/%d is %s, not Master: run the command again when it is", m.Device, m.Port, m.State)
+	case problem != "":
+		return nil, problem
 	}
-	why = fmt.Sprintf("the subnet manager at %s (GUID %v) is no ibnetsm of this host", f.PortName(at), f.Ports[at].GUID)
-	return nil, strings.Join(append([]string{why}, h.problems...), "; ")
+	return nil, fmt.Sprintf("the subnet manager at %s (GUID %v) is not an ibnetsm of this host: %s", f.PortName(at), f.Ports[at].GUID, files)
 }
 
 // hints are what tables are computed with besides the fabric, and where that is from.
 type hints struct {
-	known bool
-	note  string
+	known    bool   // all of them
+	from     string // the manager that reported them, empty for none
+	why      string // they are not known
+	replaced []string
 }
 
 // ofManager completes options with those of the manager of a live fabric. What is given on
 // the command line counts first.
-func (o *routesOptions) ofManager(r *fabricRoutes, host hostRouting) error {
-	m, why := host.of(r.Fabric)
-	r.hints = hints{note: why + ": give its files with --root-guid-file and the like"}
+func (o *routesOptions) ofManager(ctx context.Context, r *fabricRoutes, query routingQuery) error {
+	m, why := masterOf(ctx, r.Fabric, query)
+	r.hints = hints{why: why}
 	if m != nil {
-		r.hints = hints{true, fmt.Sprintf("of the ibnetsm on %s/%d", m.Device, m.Port)}
+		r.hints = hints{known: true, from: fmt.Sprintf("the ibnetsm on %s/%d", m.Device, m.Port)}
 		to := &r.opt.Route
+		to.Roots, to.Compute, to.IO, to.HopWeights, to.HostOrder = m.Roots, m.Compute, m.IO, m.HopWeights, m.HostOrder
+		r.opt.Drained, r.opt.LMC = m.Drained, &m.LMC
+		r.InForce(m.InForce, m.Layers, m.Order, &r.opt)
 		if o.engine == "" {
 			to.Engine = m.Engine
 		}
-		to.Roots, to.Compute, to.IO, to.HopWeights, to.HostOrder = m.Roots, m.Compute, m.IO, m.HopWeights, m.HostOrder
-		r.opt.Drained, r.opt.QoS = m.Drained, o.qos || m.QoS
-		r.Order = m.Order
+		if !o.qosGiven {
+			r.opt.QoS = m.QoS
+		}
 	}
 	return o.ofFiles(r)
 }
 
 // ofFiles takes the hints from the files that are given.
 func (o *routesOptions) ofFiles(r *fabricRoutes) error {
-	if !o.hints.given() {
-		return nil
-	}
-	r.hints = hints{true, "as given"}
-	warnings, err := o.hints.read(&r.opt.Route)
+	replaced, warnings, err := o.hints.read(&r.opt.Route)
+	r.hints.replaced = replaced
 	r.warnings = append(r.warnings, warnings...)
 	return err
 }
 
+// note says where the hints are from, "" if there are none.
+func (h *hints) note() string {
+	given := ""
+	if len(h.replaced) > 0 {
+		given = strings.Join(h.replaced, ", ") + " as given"
+	}
+	switch {
+	case !h.known && given != "":
+		return given + "; others are not known: " + h.why
+	case !h.known:
+		return h.why
+	case h.from == "" && given != "":
+		return "as given"
+	case h.from != "" && given != "":
+		return "of " + h.from + "; " + given
+	case h.from != "":
+		return "of " + h.from
+	}
+	return ""
+}
+
 // answer is the form for --json.
-func (h hints) answer(o *explain.Options) answer.Hints {
-	return answer.Hints{Known: h.known, Note: h.note, Roots: len(o.Route.Roots), Compute: len(o.Route.Compute), IO: len(o.Route.IO),
+func (h *hints) answer(o *explain.Options) answer.Hints {
+	return answer.Hints{Known: h.known, Note: h.note(), Roots: len(o.Route.Roots), Compute: len(o.Route.Compute), IO: len(o.Route.IO),
 		HopWeights: len(o.Route.HopWeights), HostOrder: len(o.Route.HostOrder), Drained: len(o.Drained)}
 }
 
 // words say which hints are used, "" if there are none.
-func (h hints) words(o *explain.Options) string {
+func (h *hints) words(o *explain.Options) string {
 	var out []string
 	for _, n := range []struct {
 		n         int
@@ -168,12 +222,12 @@ func (h hints) words(o *explain.Options) string {
 		}
 	}
 	switch {
-	case !h.known:
-		return "not known, none are used: " + h.note
-	case out == nil:
+	case !h.known && len(h.replaced) == 0:
+		return "not known, none are used: " + h.why
+	case out == nil && h.known:
 		return ""
 	}
-	return strings.Join(out, ", ") + " (" + h.note + ")"
+	return cmp.Or(strings.Join(out, ", "), "none") + " (" + h.note() + ")"
 }
 
 // showHints prints the hints, if there are any or they are not known.

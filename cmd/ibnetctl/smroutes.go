@@ -30,7 +30,8 @@ type routesOptions struct {
 	file, port, names, partitions string
 	engine                        string
 	hints                         hintFiles
-	qos                           bool
+	qos, qosGiven                 bool
+	tablesOnly                    bool // how the tables were made is of no interest
 	timeout                       *time.Duration
 }
 
@@ -80,6 +81,7 @@ func (a *app) withRoutes(cmd *cobra.Command, o *routesOptions, do func(ctx conte
 	if err := o.check(); err != nil {
 		return err
 	}
+	o.qosGiven = cmd.Flags().Changed("qos")
 	names, err := readNames(o.names)
 	if err != nil {
 		return err
@@ -102,7 +104,7 @@ func (a *app) withRoutes(cmd *cobra.Command, o *routesOptions, do func(ctx conte
 		return fmt.Errorf("%s/%d: %w; to work on a recorded fabric: --file", dev, num, err)
 	}
 	defer conn.Close()
-	r, err := liveRoutes(ctx, conn, o, names, askRouting(ctx))
+	r, err := liveRoutes(ctx, conn, o, names, queryRouting)
 	if err == nil {
 		r.source = fmt.Sprintf("%s/%d", dev, num)
 		err = do(ctx, conn, r)
@@ -135,14 +137,22 @@ func (a *app) livePort(ctx context.Context, name string) (dev string, num int, e
 }
 
 // liveRoutes reads the tables in force.
-func liveRoutes(ctx context.Context, conn probe.Conn, o *routesOptions, names fabric.Names, host hostRouting) (*fabricRoutes, error) {
+func liveRoutes(ctx context.Context, conn probe.Conn, o *routesOptions, names fabric.Names, query routingQuery) (
+	*fabricRoutes, error) {
 	t, warnings, err := probe.Tables(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
 	t.Fabric = names.Apply(t.Fabric)
 	r := &fabricRoutes{Routes: t, opt: o.options(), warnings: warnings}
-	if err := o.ofManager(r, host); err != nil {
+	errNoLIDs := fail(exitFailure, "no port of the fabric has a LID: no subnet manager has configured it; for its state: ibnetctl sm status")
+	if o.tablesOnly {
+		if !slices.ContainsFunc(t.Fabric.Ports, func(p fabric.Port) bool { return p.LID.IsUnicast() }) {
+			return nil, errNoLIDs
+		}
+		return r, nil
+	}
+	if err := o.ofManager(ctx, r, query); err != nil {
 		return nil, err
 	}
 	if n := t.Inactive(); n > 0 {
@@ -152,11 +162,16 @@ func liveRoutes(ctx context.Context, conn probe.Conn, o *routesOptions, names fa
 	differ, of, err := t.Recognize(r.opt)
 	switch {
 	case errors.Is(err, route.ErrNoLIDs):
-		return nil, fail(exitFailure, "no port of the fabric has a LID: no subnet manager has configured it; for its state: ibnetctl sm status")
+		return nil, errNoLIDs
 	case err != nil:
 		return nil, err
+	}
+	r.warnings = append(r.warnings, t.Warnings...)
+	switch {
 	case differ == 0:
 		r.note = "ibnetsm would keep every entry of the tables"
+	case r.hints.from != "":
+		r.note = fmt.Sprintf("as %s reports; a new computation would change %d of %d entries", r.hints.from, differ, of)
 	case !r.hints.known:
 		r.note = fmt.Sprintf("ibnetsm would change %d of %d entries, so another engine, hints or another subnet manager made them", differ, of)
 	default:

@@ -187,7 +187,7 @@ func managed(t *testing.T, f *fabric.Fabric, cfg engine.Config, do func(t *testi
 // subnet administrator is asked.
 func TestExplainLive(t *testing.T) {
 	managed(t, gen.FatTree2(8, 4), engine.Config{Partitions: partition.Default()}, func(t *testing.T, conn probe.Conn) {
-		r, err := liveRoutes(t.Context(), conn, &routesOptions{}, nil, hostRouting{})
+		r, err := liveRoutes(t.Context(), conn, &routesOptions{}, nil, reports())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -287,22 +287,103 @@ func TestWhatIfLive(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		opt   route.Options
+		lmc   ib.LMC
 		drain []ib.GUID
 		words string
 	}{
-		{"plain", route.Options{}, nil, ""},
-		{"weights", route.Options{HopWeights: heavy(f, "S-0006")}, nil, "8 hop weights (of the ibnetsm on "},
-		{"roots", route.Options{Roots: []ib.GUID{guid("S-0002")}}, nil, "1 root (of the ibnetsm on "},
-		{"engine", route.Options{Engine: route.UpDown}, nil, ""},
-		{"drained", route.Options{}, []ib.GUID{guid("S-0005")}, "1 drained switch (of the ibnetsm on "},
+		{"plain", route.Options{}, 0, nil, ""},
+		{"several LIDs", route.Options{}, 1, nil, ""},
+		{"weights", route.Options{HopWeights: heavy(f, "S-0006")}, 0, nil, "8 hop weights (of the ibnetsm on "},
+		{"weights and several LIDs", route.Options{HopWeights: heavy(f, "S-0006")}, 2, nil, "8 hop weights (of the ibnetsm on "},
+		{"roots", route.Options{Roots: []ib.GUID{guid("S-0002")}}, 0, nil, "1 root (of the ibnetsm on "},
+		{"engine", route.Options{Engine: route.UpDown}, 0, nil, ""},
+		{"drained", route.Options{}, 0, []ib.GUID{guid("S-0005")}, "1 drained switch (of the ibnetsm on "},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { foretell(t, f, tt.opt, tt.drain, tt.words) })
+			cfg := engine.Config{Partitions: partition.Default(), Route: tt.opt, LMC: tt.lmc}
+			synctest.Test(t, func(t *testing.T) { foretell(t, f, cfg, tt.drain, tt.words) })
 		})
 	}
 }
 
-func foretell(t *testing.T, f *fabric.Fabric, opt route.Options, drain []ib.GUID, words string) {
+// reports answers as the subnet managers of a host do.
+func reports(managers ...*control.Routing) routingQuery {
+	return func(_ context.Context, port ib.GUID) (*control.Routing, string) {
+		for _, m := range managers {
+			if m.PortGUID == port {
+				return m, ""
+			}
+		}
+		return nil, ""
+	}
+}
+
+// Options replace what they name, the rest stays that of the manager; the output says which
+// is which, and of hints that are not known the one cause.
+func TestHintsOfManager(t *testing.T) {
+	f := gen.FatTree2(8, 4)
+	own := f.Ports[f.SMPort].GUID
+	cn := filepath.Join(t.TempDir(), "cn")
+	if err := os.WriteFile(cn, []byte(own.String()+"\n0x77\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	hops, text := filepath.Join(t.TempDir(), "hops"), ""
+	for _, w := range heavy(f, "S-0006") {
+		text += fmt.Sprintf("%v %d %d\n", w.Switch, w.Port, w.Hops)
+	}
+	if err := os.WriteFile(hops, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	m := control.Routing{Device: "mlx5_0", Port: 1, PortGUID: own, State: "Master", InForce: route.FatTree, Layers: 1,
+		HopWeights: heavy(f, "S-0006"), IO: []ib.GUID{own}, QoS: true, Drained: []ib.GUID{0x66}}
+	standby, old := m, func(context.Context, ib.GUID) (*control.Routing, string) {
+		return nil, routingProblem("/run/x.sock", control.ErrOld)
+	}
+	standby.State = "Standby"
+	const note = "as the ibnetsm on mlx5_0/1 reports; a new computation would change "
+	managed(t, f, engine.Config{Partitions: partition.Default()}, func(t *testing.T, conn probe.Conn) {
+		for _, tt := range []struct {
+			o                   routesOptions
+			query               routingQuery
+			words, engine, note string
+			known, qos          bool
+		}{
+			{routesOptions{}, reports(&m), "1 I/O node, 8 hop weights, 1 drained switch (of the ibnetsm on mlx5_0/1)",
+				route.FatTree, note, true, true},
+			{routesOptions{hints: hintFiles{compute: cn}, qosGiven: true}, reports(&m),
+				"2 compute nodes, 1 I/O node, 8 hop weights, 1 drained switch (of the ibnetsm on mlx5_0/1; compute nodes as given)",
+				route.FatTree, note, true, false},
+			{routesOptions{hints: hintFiles{compute: cn, hops: hops}}, reports(),
+				"2 compute nodes, 8 hop weights (compute nodes, hop weights as given; others are not known: " +
+					"the subnet manager at H-00001[1] (GUID " + own.String() + ") is not an ibnetsm of this host: give",
+				"", "ibnetsm would change 24 of 132 entries, so another engine, hints or another subnet manager made them", false, false},
+			{routesOptions{}, reports(&standby), "not known, none are used: the ibnetsm on mlx5_0/1 is Standby, not Master: run the command again",
+				route.FatTree, "ibnetsm would keep", false, false},
+			{routesOptions{}, old, "not known, none are used: the ibnetsm at /run/x.sock is older than ibnetctl and does not report " +
+				"how it computes routes: restart it", route.FatTree, "ibnetsm would keep", false, false},
+		} {
+			r, err := liveRoutes(t.Context(), conn, &tt.o, nil, tt.query)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := r.hints.words(&r.opt)
+			if !strings.HasPrefix(w, tt.words) || r.Engine != tt.engine || !strings.HasPrefix(r.note, tt.note) || r.hints.known != tt.known ||
+				r.opt.QoS != tt.qos || r.hints.answer(&r.opt).Known != tt.known {
+				t.Errorf("hints %q, engine %s, QoS %v; want %q, %s (%s", w, r.engineWords(), r.opt.QoS, tt.words, tt.engine, tt.note)
+			}
+			named := strings.Contains(strings.Join(r.warnings, "\n"), "compute nodes: 1 of the 2 GUIDs, such as 0x0000000000000077")
+			if named != (tt.o.hints.compute != "") {
+				t.Errorf("%q: warnings %q", w, r.warnings)
+			}
+		}
+		tables := routesOptions{tablesOnly: true}
+		if r, err := liveRoutes(t.Context(), conn, &tables, nil, nil); err != nil || len(r.LFT) == 0 {
+			t.Errorf("tables without how they are made: %v", err)
+		}
+	})
+}
+
+func foretell(t *testing.T, f *fabric.Fabric, cfg engine.Config, drain []ib.GUID, words string) {
 	s := simfabric.New(f, simfabric.Options{})
 	defer s.Close()
 	tr, err := s.Open(f.Ports[f.SMPort].GUID)
@@ -311,7 +392,7 @@ func foretell(t *testing.T, f *fabric.Fabric, opt route.Options, drain []ib.GUID
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	sub := engine.New(tr, engine.Config{Partitions: partition.Default(), Route: opt})
+	sub := engine.New(tr, cfg)
 	go func() { defer close(done); _ = sub.Run(ctx) }()
 	defer func() { cancel(); <-done; tr.Close() }()
 	time.Sleep(2 * time.Second)
@@ -327,7 +408,7 @@ func foretell(t *testing.T, f *fabric.Fabric, opt route.Options, drain []ib.GUID
 	}
 	defer conn.Close()
 	o := routesOptions{}
-	host := hostRouting{managers: []control.Routing{{PortGUID: 7, State: "Master", Engine: route.DOR}, sub.Snapshot().Routes}}
+	host := reports(&control.Routing{PortGUID: 7, State: "Master", Engine: route.DOR}, &sub.Snapshot().Routes)
 	r, err := liveRoutes(ctx, conn, &o, nil, host)
 	if err != nil {
 		t.Fatal(err)
@@ -335,12 +416,15 @@ func foretell(t *testing.T, f *fabric.Fabric, opt route.Options, drain []ib.GUID
 	if w := r.hints.words(&r.opt); r.Engine == "" || !r.hints.known || !strings.HasPrefix(w, words) || words == "" && w != "" {
 		t.Errorf("engine %s, hints %q", r.engineWords(), w)
 	}
-	blind, err := liveRoutes(ctx, conn, &o, nil, hostRouting{problems: []string{"no answer"}})
+	blind, err := liveRoutes(ctx, conn, &o, nil, reports())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w := blind.hints.words(&blind.opt); !strings.Contains(w, "is no ibnetsm of this host; no answer: give its files") {
+	if w := blind.hints.words(&blind.opt); !strings.Contains(w, "is not an ibnetsm of this host: give its files") {
 		t.Errorf("without the manager: %q", w)
+	}
+	if words == "" && cfg.Route.Engine == "" && blind.Engine == "" {
+		t.Errorf("without the manager: engine %s", blind.engineWords())
 	}
 	if words != "" && (blind.Engine != "" || !strings.Contains(blind.note, "another engine, hints or another subnet manager")) {
 		t.Errorf("without the manager: engine %s", blind.engineWords())
@@ -364,6 +448,9 @@ func foretell(t *testing.T, f *fabric.Fabric, opt route.Options, drain []ib.GUID
 	after, err := liveRoutes(ctx, conn, &o, nil, host)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if n := len(f.Switches) + (len(f.EndPorts)-len(f.Switches))<<cfg.LMC; len(c.After.LFT[0]) < n {
+		t.Errorf("%d LIDs are foretold, there are %d", len(c.After.LFT[0])-1, n)
 	}
 	for i, row := range c.After.LFT {
 		for l, p := range row {
@@ -435,6 +522,7 @@ func TestDump(t *testing.T) {
 	}
 	for args, want := range map[string]string{
 		"mcfdbs --file " + file: "mcfdbs: the members of groups are not in a file; leave --file out to read the live fabric",
+		"lfts --io-guid-file x": "hints for routes go with --file: of the live fabric the tables are read as they are",
 		"lft --file " + file:    `"lft" is not one of lfts, fdbs, mcfdbs, guid2lid`,
 	} {
 		if code, _, e := ctl(t, 0, append([]string{"sm", "dump"}, strings.Fields(args)...)...); code != exitUsage || e != want {
@@ -442,7 +530,7 @@ func TestDump(t *testing.T) {
 		}
 	}
 	managed(t, gen.FatTree2(8, 4), engine.Config{Partitions: partition.Default()}, func(t *testing.T, conn probe.Conn) {
-		r, err := liveRoutes(t.Context(), conn, &routesOptions{}, nil, hostRouting{})
+		r, err := liveRoutes(t.Context(), conn, &routesOptions{}, nil, reports())
 		if err != nil {
 			t.Fatal(err)
 		}

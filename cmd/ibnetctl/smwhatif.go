@@ -36,8 +36,10 @@ reached, or a credit loop appears.
 
 The tables in force are those of the switches, read from a port of this host with
 subnet management packets, which needs root. With --file they are computed. Hints for
-routes are those of the ibnetsm that runs on this host, if it is the master, or of the
-files that are given.
+routes are those that the ibnetsm on this host reports, if it is the master. A file
+that is given replaces its list of that kind and leaves the others, and --qos=false
+counts too. Where another is the master, its hints and drained switches are not known
+but for the files that are given.
 
 ` + nodeHelp + ` The name of a host means all its adapters. Each option can be given
 several times.`,

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -20,8 +21,9 @@ import (
 const DefaultSocket = "/run/ibnetsm/ibnetsm.sock"
 
 // What can be asked for. Topology and picture take a port after a space, as mlx5_0/1,
-// and are empty where it is not master. Drain and undrain take a switch by name or
-// GUID, undrain "all", too; their answer is a list of Drain for each subnet.
+// and are empty where it is not master; routing takes a port by its GUID. Drain and undrain
+// take a switch by name or GUID, undrain "all", too; their answer is a list of Drain
+// for each subnet.
 const (
 	AskStatus   = "status"   // JSON: a list of engine.Snapshot
 	AskTopology = "topology" // the subnets in ibnetdiscover's form
@@ -31,7 +33,7 @@ const (
 	AskFull     = "resweep full"
 	AskDrain    = "drain"
 	AskUndrain  = "undrain"
-	AskRouting  = "routing" // JSON: a list of Routing
+	AskRouting  = "routing" // JSON: a list of Routing, of one port at most
 )
 
 // MaxAsk bounds the bytes of a line that asks.
@@ -87,26 +89,43 @@ type Routing struct {
 	HopWeights []guidfile.Weight `json:"hop_weights,omitempty"`
 	HostOrder  []ib.GUID         `json:"host_order,omitempty"`
 	Drained    []ib.GUID         `json:"drained,omitempty"`
-	// Order are the switches by node GUID from the top down, where the engine has such
-	// an order.
-	Order []ib.GUID `json:"order,omitempty"`
+	LMC        ib.LMC            `json:"lmc"` // of adapter ports
+	// InForce is the engine of the tables in force, empty where there are none yet, and
+	// Layers how many service levels they use. Order are the switches by node GUID from the
+	// top down, where that engine has such an order.
+	InForce string    `json:"in_force,omitempty"`
+	Layers  int       `json:"layers,omitempty"`
+	Order   []ib.GUID `json:"order,omitempty"`
 }
 
 // MaxRouting bounds the bytes of an answer to AskRouting: a million GUIDs.
 const MaxRouting = 24 << 20
 
-// QueryRouting gives how the manager at a socket computes the routes of its subnets.
-func QueryRouting(ctx context.Context, path string) ([]Routing, error) {
+// QueryRouting gives how the manager at a socket computes the routes of the subnet that it
+// serves from the port with a GUID, nil if it has no such port. The error is ErrOld for an
+// ibnetsm that does not know the request.
+func QueryRouting(ctx context.Context, path string, port ib.GUID) (*Routing, error) {
 	var b bounded
-	if err := Ask(ctx, path, AskRouting, &b); err != nil {
+	if err := Ask(ctx, path, AskRouting+" "+port.String(), &b); err != nil {
 		return nil, err
+	}
+	if bytes.HasPrefix(b.Bytes(), []byte("unknown request")) {
+		return nil, ErrOld
 	}
 	out, err := ParseRouting(b.Bytes())
 	if err != nil {
-		return nil, fmt.Errorf("the ibnetsm at %s does not report how it routes (%w); restart it if it is older than ibnetctl", path, err)
+		return nil, fmt.Errorf("its answer cannot be read: %w", err)
 	}
-	return out, nil
+	for i := range out {
+		if out[i].PortGUID == port {
+			return &out[i], nil
+		}
+	}
+	return nil, nil
 }
+
+// ErrOld is the error of QueryRouting for an ibnetsm from before AskRouting.
+var ErrOld = errors.New("it is older than this program and does not report how it computes routes")
 
 // ParseRouting reads the answer to AskRouting, of at most MaxRouting bytes.
 func ParseRouting(b []byte) (out []Routing, err error) {

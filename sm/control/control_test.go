@@ -17,12 +17,15 @@ import (
 func TestQueryRouting(t *testing.T) {
 	for _, tt := range []struct {
 		answer string
-		n      int
+		found  bool
 		want   string
 	}{
-		{`[{"port_guid":"0x0000000000000007","roots":["0x1","0x2"]}]`, 1, ""},
-		{"unknown request \"routing\"\n", 0, "does not report how it routes"},
-		{"[" + strings.Repeat("{},", MaxRouting/3) + "{}]", 0, "more than 25165824 bytes"},
+		{`[{"port_guid":"0x0000000000000007","roots":["0x1","0x2"],"lmc":2}]`, true, ""},
+		{`[{"port_guid":"0x0000000000000008"}]`, false, ""},
+		{"[]", false, ""},
+		{"unknown request \"routing 0x0000000000000007\"\n", false, ErrOld.Error()},
+		{"<html>", false, "its answer cannot be read: invalid character"},
+		{"[" + strings.Repeat("{},", MaxRouting/3) + "{}]", false, "more than 25165824 bytes"},
 	} {
 		path := filepath.Join(t.TempDir(), "s.sock")
 		l, err := net.Listen("unix", path)
@@ -38,13 +41,13 @@ func TestQueryRouting(t *testing.T) {
 			_, _ = c.Read(make([]byte, MaxAsk))
 			_, _ = c.Write([]byte(tt.answer))
 		}()
-		got, err := QueryRouting(context.Background(), path)
+		got, err := QueryRouting(context.Background(), path, 7)
 		l.Close()
-		if len(got) != tt.n || (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+		if (got != nil) != tt.found || (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%.40s: %+v, %v", tt.answer, got, err)
 		}
-		if tt.n > 0 && (got[0].PortGUID != 7 || len(got[0].Roots) != 2) {
-			t.Errorf("%+v", got[0])
+		if got != nil && (got.PortGUID != 7 || len(got.Roots) != 2 || got.LMC != 2) {
+			t.Errorf("%+v", got)
 		}
 	}
 }

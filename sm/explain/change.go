@@ -142,9 +142,6 @@ func rebuild(f *fabric.Fabric, sm int32, in []bool, linked func(p int32) bool) *
 // compares them with those before.
 func Compare(before *Routes, off, cut []int32, opt Options) (*Change, error) {
 	f := before.Fabric
-	if !opt.QoS && before.NumLayers > 1 {
-		opt.QoS = true // the tables in force use service levels
-	}
 	rest := Without(f, off, append(before.unused(), cut...))
 	if len(rest.Nodes) == 0 {
 		return nil, errNothing
@@ -172,7 +169,8 @@ func Compare(before *Routes, off, cut []int32, opt Options) (*Change, error) {
 	}
 	c.written()
 	c.paths()
-	if len(before.LFT) > 0 {
+	// Without the levels of its layers nothing can be said about a table.
+	if len(before.LFT) > 0 && (before.SL != nil || before.NumLayers <= 1) {
 		c.LoopBefore = route.CreditLoop(f, before.LFT, before.SL)
 	}
 	if len(after.LFT) > 0 {

@@ -52,6 +52,7 @@ func (r *Routes) View() *route.View {
 type Options struct {
 	Route      route.Options // the engine and hints; Previous, Order and Layers are set by Compute
 	Drained    []ib.GUID     // switches that routes avoid
+	LMC        *ib.LMC       // of adapter ports; nil leaves each port its own
 	QoS        bool
 	Partitions partition.Config
 }
@@ -59,7 +60,11 @@ type Options struct {
 // Compute makes the tables that the subnet manager would, starting with those in
 // force if previous is not nil. LIDs that ports have stay.
 func Compute(f *fabric.Fabric, opt Options, previous *Routes) (*Routes, error) {
-	f = lid.Assign(f, nil, lid.Options{}).Fabric
+	lo := lid.Options{KeepLMC: opt.LMC == nil}
+	if opt.LMC != nil {
+		lo.LMC = *opt.LMC
+	}
+	f = lid.Assign(f, nil, lo).Fabric
 	ro := opt.Route
 	ro.Previous, ro.Order, ro.Layers = nil, nil, 0
 	if previous != nil {
@@ -135,9 +140,18 @@ func carried(r *Routes, f *fabric.Fabric) [][]uint8 {
 	return out
 }
 
+// InForce records what the subnet manager reports of the tables that were read from
+// switches: with which engine, layers and order of switches, and with which hints of opt,
+// it made them.
+func (r *Routes) InForce(engine string, layers int, order []ib.GUID, opt *Options) {
+	r.Engine, r.NumLayers, r.Order = engine, max(1, layers), order
+	r.weights, r.drained, r.view = opt.Route.HopWeights, opt.Drained, nil
+}
+
 // Recognize names the engine of tables that were read from switches: the one with
-// which the subnet manager would keep every entry. Engine stays empty where
-// it would change some; differ is how many, of how many.
+// which the subnet manager would keep every entry. Engine stays what it is where
+// it would change some; differ is how many, of how many. Warnings are those of the
+// computation.
 func (r *Routes) Recognize(opt Options) (differ, of int, err error) {
 	used := r.Fabric
 	if out := r.unused(); len(out) > 0 {
@@ -160,7 +174,7 @@ func (r *Routes) Recognize(opt Options) (differ, of int, err error) {
 			}
 		}
 	}
-	r.Bound = want.Bound
+	r.Bound, r.Warnings = want.Bound, want.Warnings
 	if differ == 0 {
 		r.weights, r.drained, r.view = opt.Route.HopWeights, opt.Drained, nil
 		r.Engine, r.Order, r.NumLayers = want.Engine, want.Order, want.NumLayers

@@ -135,14 +135,13 @@ func TestManager(t *testing.T) {
 	if s := ask(control.AskMetrics); !strings.Contains(s, "ibnetsm_master{") || !strings.Contains(s, `kind="Set PortInfo"`) {
 		t.Errorf("metrics:\n%s", s)
 	}
-	routing, err := control.QueryRouting(ctx, path)
-	if err != nil || len(routing) != 2 {
-		t.Errorf("%+v, %v", routing, err)
+	r, err := control.QueryRouting(ctx, path, gen.HostGUID+1)
+	if err != nil || r == nil || r.State != "Master" || r.PortGUID != gen.HostGUID+1 || len(r.Roots) != 1 || r.Roots[0] != 9 ||
+		r.HopWeights[0].Hops != 4 || r.InForce == "" || r.Layers != 1 {
+		t.Errorf("%+v, %v", r, err)
 	}
-	for _, r := range routing {
-		if r.State != "Master" || r.PortGUID != gen.HostGUID+1 || len(r.Roots) != 1 || r.Roots[0] != 9 || r.HopWeights[0].Hops != 4 {
-			t.Errorf("%+v", r)
-		}
+	if r, err := control.QueryRouting(ctx, path, gen.HostGUID+2); r != nil || err != nil {
+		t.Errorf("of a port without a manager: %+v, %v", r, err)
 	}
 	if s := ask("nonsense"); !strings.Contains(s, "unknown request") {
 		t.Error(s)

@@ -64,7 +64,7 @@ func (m *Manager) answer(c net.Conn) {
 	what, port := strings.TrimSpace(line), ""
 	word, arg, _ := strings.Cut(what, " ")
 	switch word {
-	case control.AskTopology, control.AskPicture:
+	case control.AskTopology, control.AskPicture, control.AskRouting:
 		what, port = word, arg
 	case control.AskDrain, control.AskUndrain:
 		what = word
@@ -90,7 +90,7 @@ func (m *Manager) answer(c net.Conn) {
 	case control.AskRouting:
 		out := make([]control.Routing, 0, len(subs))
 		for _, s := range subs {
-			if x := s.Refresh(); x != nil {
+			if x := s.Refresh(); x != nil && x.PortGUID.String() == port {
 				out = append(out, x.Routes)
 			}
 		}

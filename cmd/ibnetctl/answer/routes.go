@@ -20,8 +20,8 @@ type Explain struct {
 
 // Hints are how many GUIDs a site names for its routes, as they were used.
 type Hints struct {
-	Known      bool   `json:"known"` // false where those of the manager are not known: none are used
-	Note       string `json:"note"`  // where they are from
+	Known      bool   `json:"known"` // false where those of the manager are not known: the others are those given
+	Note       string `json:"note"`  // where they are from, or why they are not known; may be empty
 	Roots      int    `json:"roots"`
 	Compute    int    `json:"compute_nodes"`
 	IO         int    `json:"io_nodes"`

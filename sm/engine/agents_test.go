@@ -21,6 +21,7 @@ import (
 type agents struct {
 	transport.Transport
 	mu     sync.Mutex
+	class  mad.Class
 	open   map[uint64]int // by transaction identifier: the agent
 	count  []int
 	queue  [][]transport.Packet
@@ -30,7 +31,7 @@ type agents struct {
 
 // newAgents makes n agents; 0 keep nothing back.
 func newAgents(n, most int) *agents {
-	return &agents{open: map[uint64]int{}, count: make([]int, n), queue: make([][]transport.Packet, n), most: most}
+	return &agents{class: mad.ClassSubnDR, open: map[uint64]int{}, count: make([]int, n), queue: make([][]transport.Packet, n), most: most}
 }
 
 func (a *agents) between(tr transport.Transport) transport.Transport {
@@ -42,7 +43,7 @@ func (a *agents) between(tr transport.Transport) transport.Transport {
 }
 
 func (a *agents) Send(p *transport.Packet) error {
-	if mad.ClassOf(&p.MAD) != mad.ClassSubnDR || p.Timeout == 0 {
+	if mad.ClassOf(&p.MAD) != a.class || p.Timeout == 0 {
 		return a.Transport.Send(p)
 	}
 	a.mu.Lock()
@@ -74,7 +75,7 @@ func (a *agents) done(l []transport.Packet) {
 	defer a.mu.Unlock()
 	for i := range l {
 		n, ok := a.open[mad.TIDOf(&l[i].MAD)&0xffffffff]
-		if !ok || mad.ClassOf(&l[i].MAD) != mad.ClassSubnDR {
+		if !ok || mad.ClassOf(&l[i].MAD) != a.class {
 			continue
 		}
 		delete(a.open, mad.TIDOf(&l[i].MAD)&0xffffffff)

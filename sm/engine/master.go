@@ -16,6 +16,7 @@ type duties struct {
 
 // master serves the subnet until the state changes.
 func (s *Subnet) master(ctx context.Context) error {
+	defer func() { s.served.reports = newReports() }()
 	now := time.Now()
 	d := &duties{light: now.Add(s.cfg.Sweep), peers: now.Add(s.cfg.Poll), keyPeriod: s.keyPeriod()}
 	d.keys = now.Add(d.keyPeriod)

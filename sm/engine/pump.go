@@ -378,7 +378,9 @@ func (s *Subnet) response(p *transport.Packet) {
 	tid := uint32(mad.TIDOf(&p.MAD))
 	i := tid & 0xffff
 	if tid&unslotted != 0 || int(i) >= len(s.win.slots) {
-		s.copyResponse(p)
+		if !s.reported(p) {
+			s.copyResponse(p)
+		}
 		return
 	}
 	sl := &s.win.slots[i]

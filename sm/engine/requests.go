@@ -346,23 +346,6 @@ func (s *Subnet) apply(c sa.Changes) {
 	s.publishVersion()
 }
 
-// send reports events to subscribers.
-func (s *Subnet) send(rs []sa.Report) {
-	for i := range rs {
-		s.win.tid++
-		p := transport.Packet{LID: rs[i].LID, QPN: rs[i].QP, MAD: rs[i].MAD, Timeout: s.cfg.Timeout * 2, Retries: s.cfg.Retries}
-		if s.prog.want.sl != nil && s.prog.fabric != nil {
-			if lids := s.prog.fabric.LIDs(); int(p.LID) < len(lids) && lids[p.LID] != fabric.None {
-				p.SL = levelTo(s.prog.fabric, s.prog.want.sl, lids[p.LID])
-			}
-		}
-		mad.SetTID(&p.MAD, uint64(unslotted|s.win.tid&0x7fffffff))
-		if err := s.put(&p); err != nil {
-			s.counters.Dropped++
-		}
-	}
-}
-
 // tickSA lets leases expire.
 func (s *Subnet) tickSA() {
 	if at, ok := s.served.admin.NextTick(); ok && s.now() >= at {

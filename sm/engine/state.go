@@ -151,6 +151,7 @@ type served struct {
 	yieldUntil time.Time                // until then the SA waits for the SMPs of a sweep
 	reregister []ib.GUID                // ports whose clients the next sweep asks to register again
 	guids      map[guidKey]mad.GUIDInfo // blocks of alias GUIDs for the next sweep to write
+	reports    *reports
 	// mcastDirty says that multicast tables may have to change: set when members
 	// or the fabric change, cleared by programMulticast.
 	mcastDirty bool

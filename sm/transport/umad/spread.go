@@ -3,9 +3,9 @@ package umad
 import "sync"
 
 // sendAgents is how many agents send requests by directed routes. Linux since 2025 keeps
-// back the requests of an agent that has 128 without an outcome, a quarter of the receive
-// queue (drivers/infiniband/core/mad.c, mad_is_for_backlog). A lost request counts until its
-// time-out: many agents are room for those. A file has 32 agents at most (user_mad.c).
+// back SMPs of an agent that has 128 without an outcome, a quarter of the receive queue
+// (drivers/infiniband/core/mad.c, mad_is_for_backlog; the SA class has 16). A lost one counts
+// until its time-out: many agents are room for those. A file has 32 at most (user_mad.c).
 const sendAgents = 24
 
 // spread distributes requests over agents: each goes to the one with the fewest that have

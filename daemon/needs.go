@@ -11,7 +11,7 @@ import (
 // needs says what the units and the record make worth reading. A link that the scope
 // names may get another unit by what is read, and is read for that one.
 func (d *Daemon) needs(sc Scope) Needs {
-	w := Needs{Rules: len(d.rec.Rules) > 0, Routes: len(d.rec.Routes) > 0}
+	w := Needs{Rules: len(d.rec.Rules) > 0, Routes: len(d.rec.Routes) > 0 || len(d.rec.Kept) > 0}
 	for _, e := range d.rec.Links {
 		w.Routes = w.Routes || len(e.Routes) > 0
 		w.Resolved = w.Resolved || e.DNS != nil

@@ -31,15 +31,8 @@ func nextHopsOf(set *units.Set, rec *link.Record) map[uint32]bool {
 			}
 		}
 	}
-	if rec != nil {
-		for _, id := range rec.NextHops {
-			out[id] = true
-		}
-		for _, e := range rec.Links {
-			for _, id := range e.NextHops {
-				out[id] = true
-			}
-		}
+	for _, id := range rec.NextHopIDs() {
+		out[id] = true
 	}
 	if len(out) == 0 {
 		return nil
@@ -86,7 +79,7 @@ func (o *Observer) observeNextHops(s *link.Snapshot, want map[uint32]bool) error
 func nextHopObject(s *link.Snapshot, n *rtnl.NextHopObject) link.NextHopObject {
 	out := link.NextHopObject{
 		ID: n.ID, Gateway: n.Gateway, Ifindex: n.OutIf, OnLink: n.Flags&unix.RTNH_F_ONLINK != 0,
-		Blackhole: n.Blackhole, Other: n.FDB || n.GroupType != 0,
+		Blackhole: n.Blackhole, Proto: n.Proto, Other: n.FDB || n.GroupType != 0,
 	}
 	switch {
 	case len(n.Group) > 0:

@@ -22,7 +22,7 @@ func TestObserveNextHops(t *testing.T) {
 		}
 	}
 	for _, c := range []string{"link set lo up", "link add va type veth peer name vb", "link set va up", "link set vb up",
-		"address add 10.0.0.1/24 dev va", "nexthop add id 7 via 10.0.0.254 dev va", "nexthop add id 8 blackhole",
+		"address add 10.0.0.1/24 dev va", "nexthop add id 7 via 10.0.0.254 dev va", "nexthop add id 8 blackhole proto bird",
 		"-6 nexthop add id 9 dev va", "nexthop add id 20 group 7,3/9", "nexthop add id 30 via 10.7.0.1 dev va onlink",
 		"route add 10.9.0.0/16 nhid 8", "route add 10.8.0.0/16 nhid 20"} {
 		ip(c)
@@ -34,7 +34,8 @@ func TestObserveNextHops(t *testing.T) {
 	defer func() { _ = rt.Close() }()
 	set := (&files{m: map[string]string{"10.ibnetwork": "[Match]\nName=va\n[NextHop]\nId=20\nGroup=99\n" +
 		"[Route]\nDestination=10.9.0.0/16\nNextHop=8\n"}}).load()
-	rec := &link.Record{NextHops: []uint32{98}, Links: []*link.LinkRecord{{Ifindex: 1, NextHops: []uint32{97}}}}
+	rec := &link.Record{NextHops: []link.NextHopObject{{ID: 98}}, Links: []*link.LinkRecord{{Ifindex: 1,
+		NextHops: []link.NextHopObject{{ID: 97}}}}}
 	want := nextHopsOf(set, rec)
 	if len(want) != 5 || nextHopsOf(set, nil)[98] || nextHopsOf(&units.Set{}, nil) != nil {
 		t.Errorf("wanted: %v", want)
@@ -49,7 +50,7 @@ func TestObserveNextHops(t *testing.T) {
 		got = append(got, n.String())
 	}
 	if text := strings.Join(got, "; "); text != "id 7 via 10.0.0.254 dev va; id 8 blackhole; id 9 dev va; id 20 group 7,3/9" ||
-		s.NextHops[2].Family != 6 {
+		s.NextHops[2].Family != 6 || s.NextHops[1].Proto != 12 || s.NextHops[0].Proto != 0 {
 		t.Errorf("read: %s", text)
 	}
 	if err := o.observeRoutes(s); err != nil {

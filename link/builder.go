@@ -22,8 +22,10 @@ type Builder struct {
 	// Derivation is what derived addresses depend on.
 	Derivation Derivation
 
-	// nextHops are those that the units of the links planned so far want, by ID.
-	nextHops map[uint32]NextHopObject
+	// nextHops are those that the units of the links planned so far want, by ID;
+	// routesOver are routes over such.
+	nextHops   map[uint32]claim
+	routesOver map[routeKey]claim
 
 	unit  string
 	attrs map[int][]Attribute

@@ -16,6 +16,8 @@ type Model struct {
 	own   map[int]bool // links that are copies of our own
 	fresh map[int]bool // links that exist in the model only
 	last  int          // highest index given so far
+	// cycled are links that an operation took down: their carrier comes back later.
+	cycled map[int]bool
 	// Truth is nil in the planner, which then assumes that what is asked is
 	// granted.
 	Truth *Truth
@@ -37,7 +39,7 @@ type Truth struct {
 func NewModel(s *Snapshot) *Model {
 	c := *s
 	c.Links = slices.Clone(s.Links)
-	m := &Model{snap: &c, own: map[int]bool{}, fresh: map[int]bool{}}
+	m := &Model{snap: &c, own: map[int]bool{}, fresh: map[int]bool{}, cycled: map[int]bool{}}
 	for i := range c.Links {
 		m.last = max(m.last, c.Links[i].Index)
 	}
@@ -94,15 +96,16 @@ func (m *Model) find(t Target) (*Link, error) {
 
 // The refusals of a model, in the kernel's words.
 var (
-	errInvalid  = errors.New("invalid argument")
-	errExist    = errors.New("file exists")
-	errBusy     = errors.New("device or resource busy")
-	errNoDev    = errors.New("no such device")
-	errNoRoute  = errors.New("no such process")
-	errNoAddr   = errors.New("cannot assign requested address")
-	errUnreach  = errors.New("nexthop has invalid gateway")
-	errDown     = errors.New("network is down")
-	errNotFound = errors.New("no such file or directory")
+	errInvalid    = errors.New("invalid argument")
+	errExist      = errors.New("file exists")
+	errBusy       = errors.New("device or resource busy")
+	errNoDev      = errors.New("no such device")
+	errNoRoute    = errors.New("no such process")
+	errNoAddr     = errors.New("cannot assign requested address")
+	errUnreach    = errors.New("nexthop has invalid gateway")
+	errDown       = errors.New("network is down")
+	errPermission = errors.New("permission denied")
+	errNotFound   = errors.New("no such file or directory")
 )
 
 // Apply carries one operation out, or refuses it as the kernel would. An
@@ -224,6 +227,7 @@ func (m *Model) setUp(l *Link, up bool) {
 		m.join(l)
 	case !up && l.Up():
 		l.Flags &^= FlagUp | FlagLowerUp
+		m.cycled[index] = true
 		l.Neighbors = nil // neigh_ifdown
 		m.nextHopsLeave(index)
 		// A route over several links lives as long as one of them is up

@@ -28,6 +28,18 @@ func (m *Model) routesLike(l *Link, r Route) []Route {
 	return m.at(l, r)[0].Routes
 }
 
+// findRoute is the route with the key of one that a link's unit asks for, and the link with
+// which it is listed; nil where that is expected to be and is not.
+func (m *Model) findRoute(l *Link, r Route) (*Link, Route) {
+	at := m.at(l, r)[0]
+	for _, x := range at.Routes {
+		if sameRoute(x, r) {
+			return at, x
+		}
+	}
+	return nil, Route{}
+}
+
 // at are the links that have a route which the unit of l asks for, one at least.
 func (m *Model) at(l *Link, r Route) (out []*Link) {
 	add := func(index int) {
@@ -119,6 +131,8 @@ func (m *Model) addRouteOver(l *Link, o AddRoute) error {
 	case n == nil || o.Route.Dst.Addr().Is6() && (m.snap.hasIPv4(*n) || o.Route.Src.IsValid()):
 		return errInvalid
 	case o.Route.Dst.Addr().Is6() && m.snap.Host.NoIPv6:
+		return errInvalid
+	case o.Route.PrefSrc.IsValid() && !m.snap.hasAddress(o.Route.PrefSrc): // fib_valid_prefsrc
 		return errInvalid
 	}
 	if err := m.replaceRoute(o); err != nil {

@@ -60,9 +60,17 @@ func planRemovals(b *Builder, index int, applies bool, want wantedIP) {
 		if slices.ContainsFunc(want.routes, func(w Route) bool { return sameRoute(w, r) }) {
 			continue
 		}
-		if slices.ContainsFunc(b.Model.routesLike(b.Link(index), r), func(x Route) bool { return sameRoute(x, r) }) {
-			b.Do(DelRoute{On: b.Model.Target(b.Link(index)), Route: r})
+		at, now := b.Model.findRoute(b.Link(index), r)
+		if at == nil && r.overOthers() {
+			at, now = b.Model.snap.linkWith(r)
 		}
+		if at == nil {
+			continue
+		}
+		if now.overOthers() || now.nowhere() {
+			at = b.Link(index)
+		}
+		b.Do(DelRoute{On: b.Model.Target(at), Route: now}) // as it is: a replacement that is recorded may have been refused
 	}
 	planNeighborRemovals(b, index, rec, want.neighbors)
 	for _, a := range rec.Addresses {

@@ -21,6 +21,8 @@ type NextHopObject struct {
 	OnLink    bool          `json:"onlink,omitempty"`
 	Blackhole bool          `json:"blackhole,omitempty"`
 	Group     []GroupMember `json:"group,omitempty"`
+	// Proto is what made it, an RTPROT_* of linux/rtnetlink.h: ProtoStatic for ours.
+	Proto uint8 `json:"protocol,omitempty"`
 	// Other reports one that no unit can make: a resilient group, or one of a VXLAN's
 	// forwarding database.
 	Other bool `json:"other,omitempty"`
@@ -79,6 +81,7 @@ func (n NextHopObject) command(verb string) string {
 	return "ip " + family + "nexthop " + verb + " " + n.String() + " proto static"
 }
 
+// equal compares what a unit can set.
 func (n NextHopObject) equal(o NextHopObject) bool {
 	return n.ID == o.ID && n.Family == o.Family && n.Gateway == o.Gateway && n.Ifindex == o.Ifindex && n.OnLink == o.OnLink &&
 		n.Blackhole == o.Blackhole && n.Other == o.Other && sameGroup(n.Group, o.Group)
@@ -111,7 +114,7 @@ func (s *Snapshot) NextHop(id uint32) *NextHopObject {
 func nextHopsOf(l *Link, u *units.Unit) (out []NextHopObject) {
 	for i := range u.NextHops {
 		x := &u.NextHops[i]
-		n := NextHopObject{ID: x.ID.V}
+		n := NextHopObject{ID: x.ID.V, Proto: ProtoStatic}
 		for _, m := range x.Group {
 			n.Group = append(n.Group, GroupMember{m.V.ID, m.V.Weight})
 		}
@@ -167,16 +170,10 @@ func planNextHop(b *Builder, index int, n NextHopObject) {
 		a.Why = why
 		b.Block(t, op, wait, why)
 	}
-	if first, taken := b.nextHops[n.ID]; taken && !first.equal(n) {
-		block(false, Reason{Code: CodeAddressConflict,
-			Text: fmt.Sprintf("nexthop %d is another one by the unit of another link (%s), and the host has one for each ID", n.ID, first),
-			Next: "write another Id= into the unit of one of the links"})
+	if why := b.claimNextHop(l, n); why != (Reason{}) {
+		block(false, why)
 		return
 	}
-	if b.nextHops == nil {
-		b.nextHops = map[uint32]NextHopObject{}
-	}
-	b.nextHops[n.ID] = n
 	var missing uint32
 	if len(n.Group) > 0 {
 		have, without, wait, why := members(b, n)
@@ -189,7 +186,7 @@ func planNextHop(b *Builder, index int, n NextHopObject) {
 	have := b.Model.snap.NextHop(n.ID)
 	switch {
 	case have != nil && have.equal(op.NextHop):
-	case have != nil && !b.Record.madeNextHop(n.ID):
+	case have != nil && !b.Record.madeNextHop(*have):
 		block(false, Reason{Code: CodeAddressConflict,
 			Text: fmt.Sprintf("a nexthop with ID %d exists already (%s), and was not made by ibnetworkd", n.ID, have),
 			Next: fmt.Sprintf("write another Id=, or ip nexthop delete id %d", n.ID)})
@@ -216,6 +213,55 @@ func planNextHop(b *Builder, index int, n NextHopObject) {
 	}
 }
 
+// claim is a nexthop or route over one, of which the host has one for each key, and the
+// link whose unit wants it first.
+type claim struct {
+	link, unit string
+	hop        NextHopObject
+	route      Route
+}
+
+// claimNextHop says that the unit of a link planned before wants another nexthop with
+// the same ID.
+func (b *Builder) claimNextHop(l *Link, n NextHopObject) Reason {
+	first, taken := b.nextHops[n.ID]
+	switch {
+	case !taken:
+		if b.nextHops == nil {
+			b.nextHops = map[uint32]claim{}
+		}
+		b.nextHops[n.ID] = claim{link: l.Name, unit: b.unit, hop: n}
+		return Reason{}
+	case first.hop.equal(n):
+		return Reason{}
+	case first.unit == b.unit:
+		return Reason{Code: CodeAddressConflict,
+			Text: fmt.Sprintf("nexthop %d of this unit is on %s, the first of its links: the host has one for each ID", n.ID, first.link),
+			Next: "write a unit for each link, with an Id= of its own"}
+	}
+	return Reason{Code: CodeAddressConflict,
+		Text: fmt.Sprintf("nexthop %d is another one by the unit of %s (%s): the host has one for each ID", n.ID, first.link, first.hop),
+		Next: "write another Id= into the unit of one of the links"}
+}
+
+// claimRoute says that the unit of a link planned before wants another route with the
+// same key over a nexthop.
+func (b *Builder) claimRoute(l *Link, r Route) Reason {
+	key := routeKey{r.Dst, r.Src, r.Table, r.Metric, r.TOS}
+	first, taken := b.routesOver[key]
+	switch {
+	case !taken:
+		if b.routesOver == nil {
+			b.routesOver = map[routeKey]claim{}
+		}
+		b.routesOver[key] = claim{link: l.Name, route: r}
+	case !routeEqual(first.route, r):
+		return Reason{Code: CodeAddressConflict, Next: "give one of the two another Metric=",
+			Text: fmt.Sprintf("the unit of %s has another route to %s with metric %d", first.link, r.Dst, r.Metric)}
+	}
+	return Reason{}
+}
+
 // members are those of a group that exist, and one that does not; a reason why it
 // cannot be made of them, and whether that ends by itself.
 func members(b *Builder, n NextHopObject) (have []GroupMember, missing uint32, wait bool, why Reason) {
@@ -233,6 +279,14 @@ func members(b *Builder, n NextHopObject) (have []GroupMember, missing uint32, w
 				Text: fmt.Sprintf("nexthop %d discards packets: the group %d with it has no other member", m.ID, n.ID)}
 		}
 		have = append(have, m)
+	}
+	if r := b.Model.snap.route6Over(n.ID); r.Dst.IsValid() {
+		for _, m := range have {
+			if x := b.Model.snap.NextHop(m.ID); x.Family == 4 {
+				return nil, 0, false, Reason{Code: CodeRefused, Next: fmt.Sprintf("give nexthop %d an IPv6 gateway, or remove it from Group=", m.ID),
+					Text: fmt.Sprintf("nexthop %d is IPv4 and cannot be in group %d, over which the IPv6 route to %s leads", m.ID, n.ID, r.Dst)}
+			}
+		}
 	}
 	if len(have) == 0 {
 		why = Reason{Code: CodeGatewayUnreached, Next: "write [NextHop] with that Id=, or correct Group=",
@@ -255,7 +309,7 @@ func nextHopWait(b *Builder, l *Link, n NextHopObject) (wait bool, why Reason) {
 		return false, Reason{}
 	case !l.Up():
 		return true, Reason{Code: CodeLinkDown, Text: l.Name + " is down: a nexthop needs it up", Next: "ip link set " + l.Name + " up"}
-	case now == nil || !now.Carrier() || !l.Carrier():
+	case now == nil || !now.Carrier() || !l.Carrier() || b.Model.cycled[l.Index]:
 		// The carrier of IPoIB comes some time after the link is brought up.
 		if why = CarrierReason(b.Base, l); why == (Reason{}) {
 			why = Reason{Code: CodeNoCarrier, Text: l.Name + " has no carrier yet: a nexthop needs it"}
@@ -281,20 +335,51 @@ func (s *Snapshot) loopbackDown() bool {
 	return ok && !lo.Up()
 }
 
-// planRouteOver plans a route over a nexthop object.
+// planRouteOver says why a route over a nexthop object cannot be set, and whether that
+// ends by itself.
 func planRouteOver(b *Builder, r Route) (wait bool, why Reason) {
 	n := b.Model.snap.NextHop(r.NextHopID)
-	if n == nil {
+	switch {
+	case n == nil:
 		return true, Reason{Code: CodeGatewayUnreached,
 			Text: fmt.Sprintf("the route to %s leads over nexthop %d, which does not exist", r.Dst, r.NextHopID),
 			Next: "ip nexthop show; write [NextHop] with that Id=, or correct NextHop="}
-	}
-	if r.Dst.Addr().Is6() && b.Model.snap.hasIPv4(*n) {
+	case r.Dst.Addr().Is6() && b.Model.snap.hasIPv4(*n):
 		return false, Reason{Code: CodeRefused,
 			Text: fmt.Sprintf("the IPv6 route to %s cannot lead over nexthop %d, which is IPv4 (%s)", r.Dst, r.NextHopID, n),
 			Next: "give that nexthop an IPv6 gateway, or correct NextHop="}
+	case r.PrefSrc.IsValid() && !b.Model.snap.hasAddress(r.PrefSrc):
+		return true, Reason{Code: CodeGatewayUnreached,
+			Text: fmt.Sprintf("no link has the address %s, the preferred source of the route to %s", r.PrefSrc, r.Dst),
+			Next: "write Address= of it in [Network] of a link, or correct PreferredSource="}
 	}
 	return false, Reason{}
+}
+
+// routeKey identifies a route in the kernel, as sameRoute compares it.
+type routeKey struct {
+	dst, src      netip.Prefix
+	table, metric uint32
+	tos           uint8
+}
+
+// hasAddress reports that any link has an address.
+func (s *Snapshot) hasAddress(a netip.Addr) bool {
+	return slices.ContainsFunc(s.Links, func(l Link) bool {
+		return slices.ContainsFunc(l.Addresses, func(x Address) bool { return x.Prefix.Addr() == a })
+	})
+}
+
+// route6Over is an IPv6 route over a nexthop object, zero if there is none.
+func (s *Snapshot) route6Over(id uint32) Route {
+	for i := range s.Links {
+		for _, r := range s.Links[i].Routes {
+			if r.NextHopID == id && r.Dst.Addr().Is6() {
+				return r
+			}
+		}
+	}
+	return Route{}
 }
 
 // hasIPv4 reports a nexthop that is IPv4, or a group with such a one.
@@ -314,7 +399,10 @@ func PlanNextHopRemovals(b *Builder, settled func(index int) (*units.Unit, bool)
 	}
 	b.For(nil)
 	kept := map[uint32]bool{}
-	gone := slices.Clone(b.Record.NextHops)
+	var gone []uint32
+	for _, x := range b.Record.NextHops {
+		gone = append(gone, x.ID)
+	}
 	on := map[uint32]Target{}
 	for _, e := range b.Record.Links {
 		l := b.Link(e.Ifindex)
@@ -322,7 +410,8 @@ func PlanNextHopRemovals(b *Builder, settled func(index int) (*units.Unit, bool)
 		if l != nil {
 			u, known = settled(l.Index)
 		}
-		for _, id := range e.NextHops {
+		for _, x := range e.NextHops {
+			id := x.ID
 			if !known || e.Keep && u == nil {
 				kept[id] = true
 				continue
@@ -331,6 +420,11 @@ func PlanNextHopRemovals(b *Builder, settled func(index int) (*units.Unit, bool)
 			if l != nil {
 				on[id] = b.Model.Target(l)
 			}
+		}
+	}
+	for _, e := range b.Record.Kept {
+		for _, x := range e.NextHops {
+			kept[x.ID] = true
 		}
 	}
 	if len(gone) == 0 {
@@ -348,38 +442,9 @@ func PlanNextHopRemovals(b *Builder, settled func(index int) (*units.Unit, bool)
 	for _, groups := range []bool{true, false} {
 		for _, id := range slices.Compact(slices.Clone(gone)) {
 			n := b.Model.snap.NextHop(id)
-			if n != nil && (len(n.Group) > 0) == groups && !wanted[id] && !kept[id] {
+			if n != nil && (len(n.Group) > 0) == groups && !wanted[id] && !kept[id] && b.Record.madeNextHop(*n) {
 				b.Do(DelNextHop{On: on[id], NextHop: *n})
 			}
 		}
 	}
-}
-
-// madeNextHop reports that we made the nexthop with an ID.
-func (r *Record) madeNextHop(id uint32) bool {
-	return r != nil && (slices.Contains(r.NextHops, id) ||
-		slices.ContainsFunc(r.Links, func(e *LinkRecord) bool { return slices.Contains(e.NextHops, id) }))
-}
-
-// dropNextHop forgets a nexthop, whichever link's unit made it.
-func (r *Record) dropNextHop(id uint32) {
-	same := func(x uint32) bool { return x == id }
-	r.NextHops = slices.DeleteFunc(slices.Clone(r.NextHops), same)
-	for _, e := range r.Links {
-		e.NextHops = slices.DeleteFunc(slices.Clone(e.NextHops), same)
-	}
-}
-
-// reconcileNextHops forgets those that are gone.
-func (r *Record) reconcileNextHops(s *Snapshot) (changed bool) {
-	gone := func(id uint32) bool { return s.NextHop(id) == nil }
-	if slices.ContainsFunc(r.NextHops, gone) {
-		r.NextHops, changed = slices.DeleteFunc(slices.Clone(r.NextHops), gone), true
-	}
-	for _, e := range r.Links {
-		if slices.ContainsFunc(e.NextHops, gone) {
-			e.NextHops, changed = slices.DeleteFunc(slices.Clone(e.NextHops), gone), true
-		}
-	}
-	return changed
 }

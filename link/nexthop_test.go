@@ -14,10 +14,10 @@ func TestNextHops(t *testing.T) {
 	const group = seven + "[NextHop]\nId=20\nGroup=7 8:3\n[Route]\nDestination=10.9.0.0/16\nNextHop=20\n"
 	addrs := []Address{{Prefix: prefix("10.0.0.1/24"), Broadcast: netip.MustParseAddr("10.0.0.255"), Valid: Forever, Preferred: Forever}}
 	gw := func(id uint32, a, dev string, index int) NextHopObject {
-		return NextHopObject{ID: id, Family: 4, Gateway: netip.MustParseAddr(a), Dev: dev, Ifindex: index}
+		return NextHopObject{ID: id, Family: 4, Gateway: netip.MustParseAddr(a), Dev: dev, Ifindex: index, Proto: ProtoStatic}
 	}
 	ib0, eth0 := gw(7, "10.0.0.254", "ib0", 4), gw(8, "10.7.0.254", "eth0", 9)
-	both := NextHopObject{ID: 20, Group: []GroupMember{{8, 3}, {7, 1}}}
+	both := NextHopObject{ID: 20, Group: []GroupMember{{8, 3}, {7, 1}}, Proto: ProtoStatic}
 	over := func(id uint32) Route {
 		return Route{Dst: prefix("10.9.0.0/16"), Table: TableMain, Type: RouteUnicast, Protocol: ProtoStatic, NextHopID: id,
 			NextHops: []NextHop{{Gateway: ib0.Gateway, Ifindex: 4, Dev: "ib0", Weight: 1}}}
@@ -25,7 +25,12 @@ func TestNextHops(t *testing.T) {
 	have := func(routes []Route, made []uint32, hops ...NextHopObject) func(*Snapshot, *Record) {
 		return func(s *Snapshot, r *Record) {
 			ours(addrs, routes)(s, r)
-			s.NextHops, r.Links[0].NextHops = hops, made
+			s.NextHops = hops
+			for _, n := range hops {
+				if slices.Contains(made, n.ID) {
+					r.Links[0].NextHops = append(r.Links[0].NextHops, n)
+				}
+			}
 		}
 	}
 	testPlans(t, []planCase{
@@ -45,7 +50,8 @@ func TestNextHops(t *testing.T) {
 			"# waiting: ib0: nexthop group 20 is without nexthop 8, which does not exist\n" +
 			"#   next: ip nexthop show; ibnetctl status\n"},
 		{name: "OK the kernel took a member out, which is here again", unit: group,
-			sys: have([]Route{over(20)}, []uint32{7, 20}, ib0, eth0, NextHopObject{ID: 20, Group: []GroupMember{{7, 1}}}), want: "" +
+			sys: have([]Route{over(20)}, []uint32{7, 20}, ib0, eth0,
+				NextHopObject{ID: 20, Group: []GroupMember{{7, 1}}, Proto: ProtoStatic}), want: "" +
 				"ip nexthop replace id 20 group 7/8,3 proto static\n"},
 		{name: "OK the link lost its carrier for a moment", unit: group, sys: have(nil, nil, eth0), want: "" +
 			"ip nexthop add id 7 via 10.0.0.254 dev ib0 proto static\n" +
@@ -54,7 +60,7 @@ func TestNextHops(t *testing.T) {
 		{name: "OK another gateway", unit: seven, sys: have(nil, []uint32{7}, gw(7, "10.0.0.9", "ib0", 4)), want: "" +
 			"ip nexthop replace id 7 via 10.0.0.254 dev ib0 proto static\n"},
 		{name: "OK a group becomes a nexthop", unit: seven + "[Route]\nDestination=10.9.0.0/16\nNextHop=7\n",
-			sys: have([]Route{over(7)}, []uint32{7}, eth0, NextHopObject{ID: 7, Group: []GroupMember{{8, 1}}}), want: "" +
+			sys: have([]Route{over(7)}, []uint32{7}, eth0, NextHopObject{ID: 7, Group: []GroupMember{{8, 1}}, Proto: ProtoStatic}), want: "" +
 				"ip nexthop delete id 7\n" +
 				"ip nexthop add id 7 via 10.0.0.254 dev ib0 proto static\n" +
 				"ip route add 10.9.0.0/16 nhid 7 proto static\n"},
@@ -77,8 +83,9 @@ func TestNextHops(t *testing.T) {
 			"ip nexthop delete id 20\n" +
 			"ip nexthop delete id 7\n"},
 		{name: "OK the unit of a link that is gone", unit: net, sys: func(s *Snapshot, r *Record) {
-			have(nil, nil, NextHopObject{ID: 9, Family: 4, Blackhole: true})(s, r)
-			r.NextHops = []uint32{9}
+			nine := NextHopObject{ID: 9, Family: 4, Blackhole: true, Proto: ProtoStatic}
+			have(nil, nil, nine)(s, r)
+			r.NextHops = []NextHopObject{nine}
 		}, want: "ip nexthop delete id 9\n"},
 		{name: "OK another program's that is as wanted", unit: seven, sys: have(nil, nil, ib0)},
 		{name: "OK another program's stays", unit: net, sys: have(nil, nil, ib0, both)},
@@ -129,19 +136,28 @@ func TestNextHops(t *testing.T) {
 
 // A unit for several links has a nexthop on the first of them, each time, and says so.
 func TestNextHopOfTwoLinks(t *testing.T) {
-	s, u := host(t), unit(t, "[NextHop]\nId=7\n[NextHop]\nId=9\nBlackhole=yes\n")
-	for range 2 {
-		b := NewBuilder(s, &Record{}, nil)
-		for _, i := range []int{4, 9} {
-			PlanNextHops(b, i, u, false)
+	const text = "[NextHop]\nId=7\n[NextHop]\nId=9\nBlackhole=yes\n"
+	for name, second := range map[string]*units.Unit{
+		"nexthop 7 of this unit is on ib0, the first of its links: the host has one for each ID": unit(t, text),
+		"nexthop 7 is another one by the unit of ib0 (id 7 dev ib0): the host has one for each ID": func() *units.Unit {
+			u := *unit(t, text)
+			u.Path = "/etc/systemd/network/20.ibnetwork"
+			return &u
+		}(),
+	} {
+		s := host(t)
+		for range 2 {
+			b := NewBuilder(s, &Record{}, nil)
+			PlanNextHops(b, 4, unit(t, text), false)
+			PlanNextHops(b, 9, second, false)
+			if len(b.Plan.Blocked) != 1 || b.Plan.Blocked[0].On.Link != "eth0" || b.Plan.Blocked[0].Reason.Text != name {
+				t.Errorf("blocked: %+v", b.Plan.Blocked)
+			}
+			if n := b.Model.snap.NextHop(7); n == nil || n.Dev != "ib0" {
+				t.Errorf("%+v", n)
+			}
+			s = b.Model.snap
 		}
-		if len(b.Plan.Blocked) != 1 || b.Plan.Blocked[0].On.Link != "eth0" || b.Plan.Blocked[0].Reason.Code != CodeAddressConflict {
-			t.Errorf("blocked: %+v", b.Plan.Blocked)
-		}
-		if n := b.Model.snap.NextHop(7); n == nil || n.Dev != "ib0" {
-			t.Errorf("%+v", n)
-		}
-		s = b.Model.snap
 	}
 }
 
@@ -202,11 +218,15 @@ func TestModelNextHops(t *testing.T) {
 // KeepConfiguration=, and a link whose unit is not known yet, keep nexthops.
 func TestNextHopsStay(t *testing.T) {
 	s := host(t)
-	s.NextHops = []NextHopObject{{ID: 7, Family: 4, Dev: "ib0", Ifindex: 4}, {ID: 8, Family: 4, Dev: "eth0", Ifindex: 9},
-		{ID: 9, Family: 4, Blackhole: true}}
-	r := &Record{NextHops: []uint32{9, 99}, Links: []*LinkRecord{{Ifindex: 4, Name: "ib0", Keep: true, NextHops: []uint32{7}},
-		{Ifindex: 9, Name: "eth0", NextHops: []uint32{8, 98}}}}
-	if !r.Reconcile(s) || r.Reconcile(s) || r.madeNextHop(98) || r.madeNextHop(99) || !r.madeNextHop(9) {
+	hop := func(id uint32, dev string, index int) NextHopObject {
+		return NextHopObject{ID: id, Family: 4, Dev: dev, Ifindex: index, Blackhole: dev == "", Proto: ProtoStatic}
+	}
+	seven, eight, nine := hop(7, "ib0", 4), hop(8, "eth0", 9), hop(9, "", 0)
+	s.NextHops = []NextHopObject{seven, eight, nine}
+	r := &Record{NextHops: []NextHopObject{nine, hop(99, "", 0)}, Links: []*LinkRecord{
+		{Ifindex: 4, Name: "ib0", Keep: true, NextHops: []NextHopObject{seven}},
+		{Ifindex: 9, Name: "eth0", NextHops: []NextHopObject{eight, hop(98, "", 0)}}}}
+	if !r.Reconcile(s) || r.Reconcile(s) || !slices.Equal(r.NextHopIDs(), []uint32{9, 7, 8}) || !r.madeNextHop(nine) {
 		t.Errorf("%+v", r)
 	}
 	unitOf := func(i int) (*units.Unit, bool) { return nil, i == 4 }
@@ -223,7 +243,109 @@ func TestNextHopsStay(t *testing.T) {
 	}
 	// The link is gone: what stays of it goes with its record.
 	s.Links = slices.DeleteFunc(slices.Clone(s.Links), func(l Link) bool { return l.Index == 9 })
-	if r.Reconcile(s); !r.madeNextHop(8) || !slices.Equal(r.NextHops, []uint32{9, 8}) {
+	if r.Reconcile(s); !slices.Equal(r.NextHopIDs(), []uint32{9, 8, 7}) || len(r.NextHops) != 2 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// What outlives a link whose unit has KeepConfiguration= is its own again when it
+// returns, and is removed neither before nor after.
+func TestKeptOfALinkThatIsGone(t *testing.T) {
+	s := host(t)
+	lo, ib0, eth0 := s.Links[0], s.Links[1], s.Links[2]
+	seven := NextHopObject{ID: 7, Family: 4, Dev: "ib0", Ifindex: 4, Proto: ProtoStatic}
+	eight := NextHopObject{ID: 8, Family: 4, Dev: "eth0", Ifindex: 9, Proto: ProtoStatic}
+	group := NextHopObject{ID: 20, Group: []GroupMember{{7, 1}, {8, 1}}, Proto: ProtoStatic}
+	over := Route{Dst: prefix("10.9.0.0/16"), Table: TableMain, Type: RouteUnicast, Protocol: ProtoStatic, NextHopID: 20}
+	nowhere := Route{Dst: prefix("10.8.0.0/16"), Table: TableMain, Type: RouteBlackhole, Protocol: ProtoStatic}
+	r := &Record{Links: []*LinkRecord{{Ifindex: 4, Name: "ib0", Keep: true, Routes: []Route{over, nowhere},
+		NextHops: []NextHopObject{seven, group}}}}
+	group.Group = group.Group[1:]
+	eth0.Routes, lo.Routes = []Route{over}, []Route{nowhere}
+	s.Links, s.NextHops = []Link{lo, eth0}, []NextHopObject{eight, group}
+	for range 2 {
+		changed := r.Reconcile(s)
+		b := NewBuilder(s, r, nil)
+		PlanNextHopRemovals(b, func(int) (*units.Unit, bool) { return nil, true }, false)
+		PlanOrphans(b, func(int) *units.Unit { return nil }, false)
+		if !b.Plan.Empty() || r.Reconcile(s) || !r.Clone().madeNextHop(group) || !r.madeRoute(nil, nowhere) {
+			t.Errorf("changed %v, planned:\n%s", changed, b.Plan.String())
+		}
+	}
+	ib0.Index = 12
+	s.Links = append(s.Links, ib0)
+	if !r.Reconcile(s) || r.Reconcile(s) || len(r.Kept) != 0 || len(r.Links) != 1 || !r.Links[0].Keep ||
+		!slices.Equal(r.NextHopIDs(), []uint32{20}) || len(r.Links[0].Routes) != 2 {
+		t.Errorf("%+v", r)
+	}
+	b := NewBuilder(s, r, nil)
+	PlanRemovals(b, 12, unit(t, "[Network]\nAddress=10.0.0.1/24\n"))
+	PlanNextHopRemovals(b, func(int) (*units.Unit, bool) { return unit(t, "[Network]\nAddress=10.0.0.1/24\n"), true }, false)
+	want := "ip route delete 10.9.0.0/16 nhid 20 proto static\nip route delete blackhole 10.8.0.0/16 proto static\nip nexthop delete id 20\n"
+	if got := b.Plan.String(); got != want {
+		t.Errorf("a unit without them: %s", got)
+	}
+}
+
+// Another program that took the ID of one that the kernel has deleted owns it, whatever
+// the record says; a group that the kernel has shrunk stays ours.
+func TestNextHopOfAnotherProgram(t *testing.T) {
+	set := NextHopObject{ID: 7, Family: 4, Gateway: netip.MustParseAddr("10.0.0.254"), Dev: "ib0", Ifindex: 4, Proto: ProtoStatic}
+	group := NextHopObject{ID: 20, Group: []GroupMember{{7, 1}, {8, 3}}, Proto: ProtoStatic}
+	for _, tt := range []struct {
+		name   string
+		change func(hop, group *NextHopObject)
+		want   []uint32
+	}{
+		{"OK as it was set", func(*NextHopObject, *NextHopObject) {}, []uint32{7, 20}},
+		{"OK a member went", func(_, g *NextHopObject) { g.Group = g.Group[1:] }, []uint32{7, 20}},
+		{"bad protocols", func(h, g *NextHopObject) { h.Proto, g.Proto = 0, 11 }, nil},
+		{"bad another gateway", func(h, _ *NextHopObject) { h.Gateway = netip.MustParseAddr("10.0.0.9") }, []uint32{20}},
+		{"bad another link", func(h, _ *NextHopObject) { h.Ifindex = 9 }, []uint32{20}},
+		{"bad another member", func(_, g *NextHopObject) { g.Group = []GroupMember{{7, 1}, {9, 1}} }, []uint32{7}},
+		{"bad another weight", func(_, g *NextHopObject) { g.Group = []GroupMember{{7, 1}, {8, 2}} }, []uint32{7}},
+		{"bad no group", func(_, g *NextHopObject) { *g = NextHopObject{ID: 20, Family: 4, Blackhole: true, Proto: ProtoStatic} }, []uint32{7}},
+	} {
+		s, h, g := host(t), set, group
+		tt.change(&h, &g)
+		s.NextHops = []NextHopObject{h, g}
+		r := &Record{Links: []*LinkRecord{{Ifindex: 4, Name: "ib0", NextHops: []NextHopObject{set, group}}}}
+		b := NewBuilder(s, r, nil)
+		PlanNextHopRemovals(b, func(int) (*units.Unit, bool) { return nil, true }, false)
+		if len(b.Plan.Steps) != len(tt.want) {
+			t.Errorf("%s: before the record knows: %s", tt.name, b.Plan.String())
+		}
+		if r.Reconcile(s); !slices.Equal(r.NextHopIDs(), tt.want) {
+			t.Errorf("%s: %v", tt.name, r.NextHopIDs())
+		}
+	}
+}
+
+// A refusal to replace or to delete one leaves the record of it as it is.
+func TestRefusedNextHop(t *testing.T) {
+	s := host(t)
+	on := TargetOf(&s.Links[1])
+	old := NextHopObject{ID: 7, Group: []GroupMember{{8, 1}}, Proto: ProtoStatic}
+	now := NextHopObject{ID: 7, Family: 4, Dev: "ib0", Ifindex: 4, Proto: ProtoStatic}
+	s.NextHops = []NextHopObject{old}
+	for _, ops := range [][]Op{
+		{DelNextHop{On: on, NextHop: old}, SetNextHop{On: on, NextHop: now}},
+		{SetNextHop{On: on, NextHop: now, Replace: true}},
+		{SetNextHop{On: on, NextHop: old, Replace: true}},
+	} {
+		r := &Record{Links: []*LinkRecord{{Ifindex: 4, Name: "ib0", NextHops: []NextHopObject{old}}}}
+		for _, o := range ops {
+			r.Intend(o)
+		}
+		stopped := r.Clone() // before the effect
+		if stopped.Reconcile(s); !stopped.madeNextHop(old) {
+			t.Errorf("%v: stopped: %+v", ops, stopped.Links[0])
+		}
+		for _, o := range ops {
+			r.Failed(o)
+		}
+		if r.Reconcile(s) || !r.madeNextHop(old) {
+			t.Errorf("%v: %+v", ops, r.Links[0])
+		}
 	}
 }

@@ -24,9 +24,12 @@ type Record struct {
 	// Routes are those whose links are gone: without a device, or over other
 	// links.
 	Routes []Route `json:"routes,omitempty"`
-	// NextHops are the IDs of those whose links are gone.
-	NextHops []uint32 `json:"nexthops,omitempty"`
-	Made     []Made   `json:"made,omitempty"` // by other packages
+	// NextHops are those of the units of links that are gone.
+	NextHops []NextHopObject `json:"nexthops,omitempty"`
+	// Kept are links that are gone whose units had KeepConfiguration=: Routes and NextHops
+	// are those that outlive the link, and are its again when one of that name comes.
+	Kept []*LinkRecord `json:"kept,omitempty"`
+	Made []Made        `json:"made,omitempty"` // by other packages
 	// Ports are the units that governed InfiniBand ports last, by GUID.
 	Ports []PortRecord `json:"ports,omitempty"`
 }
@@ -58,8 +61,10 @@ type LinkRecord struct {
 	Addresses []Address  `json:"addresses,omitempty"`
 	Routes    []Route    `json:"routes,omitempty"`
 	Neighbors []Neighbor `json:"neighbors,omitempty"`
-	NextHops  []uint32   `json:"nexthops,omitempty"` // IDs of nexthop objects of the link's unit
-	DNS       *DNSRecord `json:"dns,omitempty"`
+	// NextHops are nexthop objects of the link's unit as they were set. One that is being
+	// replaced is in it as it was and as it will be.
+	NextHops []NextHopObject `json:"nexthops,omitempty"`
+	DNS      *DNSRecord      `json:"dns,omitempty"`
 	// Advertised is the link's as of the last plan.
 	Advertised *Advertised `json:"advertised,omitempty"`
 	// Keep is KeepConfiguration= of the unit that last applied: what is recorded
@@ -209,8 +214,8 @@ func (r *Record) Intend(op Op) {
 		e := r.of(o.On)
 		e.Neighbors = append(removeNeighbor(e.Neighbors, o.Neighbor), o.Neighbor)
 	case SetNextHop:
-		if e := r.of(o.On); !slices.Contains(e.NextHops, o.NextHop.ID) {
-			e.NextHops = append(slices.Clone(e.NextHops), o.NextHop.ID)
+		if e := r.of(o.On); !slices.ContainsFunc(e.NextHops, o.NextHop.equal) {
+			e.NextHops = append(slices.Clone(e.NextHops), o.NextHop)
 		}
 	case AddRule:
 		if !slices.Contains(r.Rules, o.Rule) {
@@ -252,7 +257,7 @@ func (r *Record) Done(op Op) {
 		e := r.of(o.On)
 		e.Addresses = removeAddress(e.Addresses, o.Address)
 	case AddRoute:
-		r.Routes = removeRoute(r.Routes, o.Route)
+		r.dropRoute(o.Route)
 		r.Intend(op) // it may have been removed first by the same plan, here and below
 	case SetNextHop:
 		r.dropNextHop(o.NextHop.ID) // of another link
@@ -264,7 +269,7 @@ func (r *Record) Done(op Op) {
 	case DelRoute:
 		e := r.of(o.On)
 		e.Routes = removeRoute(e.Routes, o.Route)
-		r.Routes = removeRoute(r.Routes, o.Route)
+		r.dropRoute(o.Route)
 	case DelNeighbor:
 		e := r.of(o.On)
 		e.Neighbors = removeNeighbor(e.Neighbors, o.Neighbor)
@@ -278,7 +283,7 @@ func (r *Record) Done(op Op) {
 	case DelLink:
 		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool {
 			if e.Ifindex == o.On.Ifindex {
-				r.keepRoutes(e)
+				r.orphan(e)
 			}
 			return e.Ifindex == o.On.Ifindex
 		})
@@ -289,26 +294,6 @@ func (r *Record) Done(op Op) {
 			e.DNS = &DNSRecord{Resolved: o.Resolved, Servers: o.Servers, Domains: o.Domains, Default: o.Default, Resolve: o.Resolve}
 		}
 	}
-}
-
-// keepRoutes keeps the routes and nexthops that survive a link that is gone.
-func (r *Record) keepRoutes(e *LinkRecord) {
-	for _, o := range e.outliving() {
-		r.Routes = append(removeRoute(r.Routes, o), o)
-	}
-	if !e.Keep {
-		r.NextHops = append(slices.Clone(r.NextHops), e.NextHops...)
-	}
-}
-
-// outliving are the routes that do not go with their link.
-func (e *LinkRecord) outliving() (out []Route) {
-	for _, o := range e.Routes {
-		if !e.Keep && (o.nowhere() || o.overOthers()) {
-			out = append(out, o)
-		}
-	}
-	return out
 }
 
 // Failed takes back the intention of an operation that had no effect.
@@ -344,9 +329,7 @@ func (r *Record) Failed(op Op) {
 			e.Neighbors = removeNeighbor(e.Neighbors, o.Neighbor)
 		}
 	case SetNextHop:
-		if !o.Replace {
-			r.dropNextHop(o.NextHop.ID)
-		}
+		r.failedNextHop(o)
 	case AddRule:
 		r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(x Rule) bool { return x == o.Rule })
 	}
@@ -416,13 +399,14 @@ func (r *Record) Reconcile(s *Snapshot) (changed bool) {
 	r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool {
 		_, ok := s.Link(e.Ifindex)
 		if !ok {
-			r.keepRoutes(e)
+			r.orphan(e)
 		}
 		return !ok
 	})
-	if gone := func(o Route) bool { return s.linkWith(o) == nil }; slices.ContainsFunc(r.Routes, gone) {
+	if gone := func(o Route) bool { return !s.hasAnywhere(o) }; slices.ContainsFunc(r.Routes, gone) {
 		r.Routes, changed = slices.DeleteFunc(slices.Clone(r.Routes), gone), true
 	}
+	changed = r.reconcileKept(s) || changed
 	changed = r.reconcileNextHops(s) || changed
 	slices.SortFunc(r.Links, func(a, b *LinkRecord) int { return a.Ifindex - b.Ifindex })
 	return changed || n != len(r.Links)
@@ -431,17 +415,25 @@ func (r *Record) Reconcile(s *Snapshot) (changed bool) {
 // hasRoute tries the link first; a route without a device, or over several links,
 // is listed with another.
 func (s *Snapshot) hasRoute(l *Link, r Route) bool {
-	return slices.ContainsFunc(l.Routes, func(x Route) bool { return sameRoute(x, r) }) || s.linkWith(r) != nil
+	return slices.ContainsFunc(l.Routes, func(x Route) bool { return sameRoute(x, r) }) || s.hasAnywhere(r)
 }
 
-// linkWith is the first link that has a route, nil for none.
-func (s *Snapshot) linkWith(r Route) *Link {
+func (s *Snapshot) hasAnywhere(r Route) bool {
+	l, _ := s.linkWith(r)
+	return l != nil
+}
+
+// linkWith is the first link that has a route with the key of one, and that route; nil
+// for none.
+func (s *Snapshot) linkWith(r Route) (*Link, Route) {
 	for i := range s.Links {
-		if slices.ContainsFunc(s.Links[i].Routes, func(x Route) bool { return sameRoute(x, r) }) {
-			return &s.Links[i]
+		for _, x := range s.Links[i].Routes {
+			if sameRoute(x, r) {
+				return &s.Links[i], x
+			}
 		}
 	}
-	return nil
+	return nil, Route{}
 }
 
 // Clone is a deep copy.
@@ -453,12 +445,19 @@ func (r *Record) Clone() *Record {
 	out.Rules, out.Made, out.Routes, out.Ports = slices.Clone(r.Rules), slices.Clone(r.Made), slices.Clone(r.Routes), slices.Clone(r.Ports)
 	out.NextHops = slices.Clone(r.NextHops)
 	for _, e := range r.Links {
-		c := *e
-		c.Addresses, c.Routes, c.Neighbors = slices.Clone(e.Addresses), slices.Clone(e.Routes), slices.Clone(e.Neighbors)
-		c.NextHops = slices.Clone(e.NextHops)
-		out.Links = append(out.Links, &c)
+		out.Links = append(out.Links, e.clone())
+	}
+	for _, e := range r.Kept {
+		out.Kept = append(out.Kept, e.clone())
 	}
 	return out
+}
+
+func (e *LinkRecord) clone() *LinkRecord {
+	c := *e
+	c.Addresses, c.Routes, c.Neighbors = slices.Clone(e.Addresses), slices.Clone(e.Routes), slices.Clone(e.Neighbors)
+	c.NextHops = slices.Clone(e.NextHops)
+	return &c
 }
 
 // Encode is the record's file.
@@ -491,7 +490,8 @@ func DecodeRecord(b []byte) (*Record, error) {
 	if r.Schema != RecordSchema {
 		return nil, fmt.Errorf("record has schema %d, this version writes %d", r.Schema, RecordSchema)
 	}
-	r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool { return e == nil })
+	none := func(e *LinkRecord) bool { return e == nil }
+	r.Links, r.Kept = slices.DeleteFunc(r.Links, none), slices.DeleteFunc(r.Kept, none)
 	return r, nil
 }
 

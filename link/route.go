@@ -21,8 +21,21 @@ func PlanRoutesOver(b *Builder, index int, u *units.Unit) {
 	if wait, waits := addressWait(b, index, u); waits {
 		h = &hold{why: wait, wait: true}
 	}
+	var apart *hold // a route over a nexthop needs no more of its link than to be in its VRF
+	if why := vrfWait(b, b.Link(index), u); why != (Reason{}) {
+		apart = &hold{why: why, wait: true}
+	}
 	for _, r := range wantedRoutes(b.Link(index), b.Model.snap, u) {
-		if r.overOthers() {
+		switch {
+		case r.NextHopID != 0:
+			k := apart
+			if k == nil {
+				if why := b.claimRoute(b.Link(index), r); why != (Reason{}) {
+					k = &hold{why: why}
+				}
+			}
+			planRoute(b, index, r, b.Record.Of(b.Link(index)), k)
+		case r.overOthers():
 			planRoute(b, index, r, b.Record.Of(b.Link(index)), h)
 		}
 	}
@@ -62,7 +75,7 @@ func PlanOrphans(b *Builder, unitOf func(index int) *units.Unit, partial bool) {
 	}
 	ours := slices.Clone(b.Record.Routes)
 	for _, e := range b.Record.Links {
-		if b.Now(e.Ifindex) != nil && b.Link(e.Ifindex) == nil {
+		if !e.Keep && b.Now(e.Ifindex) != nil && b.Link(e.Ifindex) == nil {
 			ours = append(ours, e.outliving()...) // deleted by this plan
 		}
 	}
@@ -73,7 +86,7 @@ func PlanOrphans(b *Builder, unitOf func(index int) *units.Unit, partial bool) {
 	var wanted []Route
 	for i := range b.Model.snap.Links {
 		l := &b.Model.snap.Links[i]
-		if u := unitOf(l.Index); u != nil && u.ConfiguresIP() {
+		if u := unitOf(l.Index); u != nil && u.ConfiguresIP() && !vrfMissing(b.Model.snap, u) {
 			wanted = append(wanted, wantedRoutes(l, b.Model.snap, u)...)
 		}
 	}
@@ -81,8 +94,8 @@ func PlanOrphans(b *Builder, unitOf func(index int) *units.Unit, partial bool) {
 		if slices.ContainsFunc(wanted, func(w Route) bool { return sameRoute(w, r) }) {
 			continue
 		}
-		if l := b.Model.snap.linkWith(r); l != nil {
-			b.Do(DelRoute{On: b.Model.Target(l), Route: r})
+		if l, now := b.Model.snap.linkWith(r); l != nil {
+			b.Do(DelRoute{On: b.Model.Target(l), Route: now})
 		}
 	}
 }
@@ -178,24 +191,24 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, h *hold) {
 			}
 		}
 	}
-	routes := b.Model.routesLike(l, r)
-	i := slices.IndexFunc(routes, func(x Route) bool { return sameRoute(x, r) })
-	same := func(x Route) bool { return sameRoute(x, r) }
-	ours := rec != nil && slices.ContainsFunc(rec.Routes, same) || b.Record != nil && slices.ContainsFunc(b.Record.Routes, same)
-	op := AddRoute{On: t, Route: r, Replace: i >= 0 && ours}
+	at, now := b.Model.findRoute(l, r)
+	other := (*Link)(nil) // with a route of the same key, which this one is to replace
+	if at == nil {
+		other, _ = b.Model.snap.linkWith(r)
+	}
+	ours := b.Record.madeRoute(rec, r)
+	op := AddRoute{On: t, Route: r, Replace: (at != nil || other != nil) && ours}
 	block := func(wait bool, why Reason) {
 		a.Why = why
 		b.Block(t, op, wait, why)
 	}
 	switch {
-	case i >= 0 && routeEqual(routes[i], r):
+	case at != nil && routeEqual(now, r):
 		a.Wanted = a.Actual
-	case i >= 0 && !ours:
-		block(false, Reason{
-			Code: CodeAddressConflict,
-			Text: fmt.Sprintf("a route to %s with metric %d is on %s already, and was not made by ibnetworkd", r.Dst, r.Metric, l.Name),
-			Next: DelRoute{On: t, Route: routes[i]}.String(),
-		})
+	case r.NextHopID != 0 && h != nil:
+		block(h.wait, h.why)
+	case at != nil && !ours:
+		block(false, b.routeConflict(at, now))
 	case r.NextHopID != 0:
 		if wait, why := planRouteOver(b, r); why != (Reason{}) {
 			block(wait, why)
@@ -219,29 +232,35 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, h *hold) {
 	case !GatewayReachable(l, r):
 		block(true, Reason{Code: CodeGatewayUnreached, Text: fmt.Sprintf("gateway %s is in no subnet of %s", r.Gateway, l.Name),
 			Next: "give the link an address of the gateway's subnet, or write GatewayOnLink=yes"})
-	default:
-		for k := range b.Model.snap.Links {
-			o := &b.Model.snap.Links[k]
-			if o.Index != index && slices.ContainsFunc(o.Routes, same) {
-				if op.Replace = ours; ours {
-					continue // it led over that link, or over a nexthop on it
-				}
-				why := Reason{Code: CodeAddressConflict,
-					Text: fmt.Sprintf("a route to %s with metric %d leads over %s already", r.Dst, r.Metric, o.Name),
-					Next: "give one of the two another Metric="}
-				if r.Protocol == ProtoDHCP {
-					why.Next = "write another RouteMetric= into [DHCPv4] of one of the two, or UseGateway=no and UseRoutes=no"
-				}
-				block(r.Protocol != ProtoDHCP, why)
-				b.Attr(index, a)
-				return
-			}
+	case other != nil && !ours:
+		why := Reason{Code: CodeAddressConflict,
+			Text: fmt.Sprintf("a route to %s with metric %d leads over %s already", r.Dst, r.Metric, other.Name),
+			Next: "give one of the two another Metric="}
+		if r.Protocol == ProtoDHCP {
+			why.Next = "write another RouteMetric= into [DHCPv4] of one of the two, or UseGateway=no and UseRoutes=no"
 		}
+		block(r.Protocol != ProtoDHCP, why)
+	default:
 		if !b.Do(op) {
 			a.Why = b.Delayed[DelayKey(op)]
 		}
 	}
 	b.Attr(index, a)
+}
+
+// routeConflict says that a route which was found on a link is not of the unit that is
+// planned: it is of another unit, or of another program.
+func (b *Builder) routeConflict(at *Link, now Route) Reason {
+	why := Reason{Code: CodeAddressConflict,
+		Text: fmt.Sprintf("a route to %s with metric %d is on %s already, and was not made by ibnetworkd", now.Dst, now.Metric, at.Name),
+		Next: DelRoute{On: b.Model.Target(at), Route: now}.String()}
+	for _, e := range b.Record.links() {
+		if slices.ContainsFunc(e.Routes, func(x Route) bool { return sameRoute(x, now) }) {
+			why.Text = fmt.Sprintf("the unit of %s has another route to %s with metric %d", e.Name, now.Dst, now.Metric)
+			why.Next = "give one of the two another Metric="
+		}
+	}
+	return why
 }
 
 // missingHop is a link that a route leads over and cannot, "" if there is none.

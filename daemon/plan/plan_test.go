@@ -158,7 +158,7 @@ func (w *world) fabric(r *rand.Rand) {
 func pick[T any](r *rand.Rand, v ...T) T { return v[r.IntN(len(v))] }
 
 func randomSnapshot(t testing.TB, r *rand.Rand) *link.Snapshot {
-	s := &link.Snapshot{Schema: 1}
+	s := &link.Snapshot{Schema: 1, NextHops: []link.NextHopObject{{ID: foreignNextHop, Family: 4, Blackhole: true}}}
 	index := 2
 	for d := range 1 + r.IntN(3) {
 		dev := link.Device{Name: fmt.Sprintf("mlx5_%d", d), NodeGUID: ib.GUID(100 + d)}
@@ -197,6 +197,9 @@ func randomSnapshot(t testing.TB, r *rand.Rand) *link.Snapshot {
 	}
 	return s
 }
+
+// foreignNextHop is one of another program.
+const foreignNextHop = 30
 
 func foreign(r *rand.Rand, n int) link.Address {
 	return link.Address{Prefix: netip.MustParsePrefix(fmt.Sprintf("10.%d.0.%d/16", r.IntN(3), 200+n)), Valid: link.Forever,
@@ -273,7 +276,10 @@ func randomUnits(r *rand.Rand) map[string]string {
 				b.WriteString("[NextHop]\nId=20\nGroup=7 8:3\n")
 			}
 			if r.IntN(4) == 0 {
-				fmt.Fprintf(&b, "[Route]\nDestination=172.48.0.0/12\nNextHop=%d\n", pick(r, 7, 8, 20))
+				fmt.Fprintf(&b, "[Route]\nDestination=172.48.0.0/12\nNextHop=%d\n", pick(r, 7, 8, 20, foreignNextHop))
+			}
+			if r.IntN(8) == 0 {
+				b.WriteString("[Network]\nVRF=red\n") // which does not exist
 			}
 			if r.IntN(4) == 0 {
 				b.WriteString("[RoutingPolicyRule]\nFrom=10.0.0.0/8\nTable=7\nPriority=100\n")
@@ -288,6 +294,7 @@ func randomUnits(r *rand.Rand) map[string]string {
 // what the kernel refuses is delayed. The number of plans needed is returned.
 func (w *world) settle(t testing.TB, set *units.Set, delayed map[string]link.Reason) int {
 	t.Helper()
+	since := 0 // plans since one of which the kernel refused something
 	for n := 1; ; n++ {
 		w.rec.Reconcile(w.m.Snapshot())
 		r := plan.Make(plan.Input{Snapshot: w.m.Snapshot(), Units: set, Record: w.rec, Delayed: delayed})
@@ -312,6 +319,12 @@ func (w *world) settle(t testing.TB, set *units.Set, delayed map[string]link.Rea
 			w.rec.Done(s.Op)
 		}
 		w.check(t)
+		if since++; refused {
+			since = 0
+		}
+		if overNextHops := slices.ContainsFunc(r.Plan.Steps, needsNextHop); since > 2 && overNextHops && !follows(set) {
+			t.Fatalf("plan %d after the last refusal has nexthops again:\n%s\napplied:\n%s", since, r.Plan.String(), strings.Join(w.got, "\n"))
+		}
 		if !refused && n >= 2 && !onlyMTU(r.Plan) && !follows(set) {
 			t.Fatalf("plan %d is not empty although nothing was refused:\n%s\napplied:\n%s", n, r.Plan.String(), strings.Join(w.got, "\n"))
 		}
@@ -362,6 +375,18 @@ func onlyMTU(p link.Plan) bool {
 		}
 	}
 	return true
+}
+
+// needsNextHop reports an operation that waits for carriers, and so comes in the second
+// plan, but in no later one.
+func needsNextHop(s link.Step) bool {
+	switch o := s.Op.(type) {
+	case link.SetNextHop, link.DelNextHop:
+		return true
+	case link.AddRoute:
+		return o.Route.NextHopID != 0
+	}
+	return false
 }
 
 // follows reports that a link waits for the carrier of another, which comes by
@@ -482,8 +507,8 @@ func TestLaws(t *testing.T) {
 					t.Fatalf("%s keeps %v after all units went\n%s", l.Name, l.Routes, strings.Join(w.got, "\n"))
 				}
 			}
-			if len(w.m.Snapshot().NextHops) != 0 {
-				t.Fatalf("nexthops stay: %v", w.m.Snapshot().NextHops)
+			if n := w.m.Snapshot().NextHops; len(n) != 1 || n[0].ID != foreignNextHop {
+				t.Fatalf("nexthops that stay: %v", n)
 			}
 			if len(w.m.Snapshot().Rules) != 0 {
 				t.Fatalf("rules stay: %v", w.m.Snapshot().Rules)

@@ -174,6 +174,10 @@ func (g *graph) weighHops(list []guidfile.Weight) (warnings []string) {
 			g.hop[l] = int32(w.Hops)
 		}
 	}
+	if !slices.ContainsFunc(g.hop, func(n int32) bool { return n != 1 }) {
+		g.hop = nil // an order is judged by lengths only where they differ
+		return missing.warn(nil, "no switch of the fabric")
+	}
 	g.hops, g.back = make([]int32, len(g.peer)), make([]int32, len(g.peer))
 	for i := range g.peer {
 		g.hops[i] = slices.Min(g.hop[g.link[i]:g.link[i+1]])

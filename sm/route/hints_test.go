@@ -187,6 +187,22 @@ func TestHopWeights(t *testing.T) {
 	}
 }
 
+// Weights that no link gets change nothing.
+func TestHopWeightsWithoutEffect(t *testing.T) {
+	for seed := range uint64(15) {
+		f := lids(gen.Random(seed, 16, 24, 2), 0)
+		sw := f.Nodes[f.Switches[0].Node].GUID
+		want, _ := build(t, "without", f, route.Options{Engine: route.UpDown})
+		for name, w := range map[string]guidfile.Weight{"of an unknown switch": {Switch: 0x55, Port: 1, Hops: 9},
+			"of 1": {Switch: sw, Port: 1, Hops: 1}, "of a port that is down": {Switch: sw, Port: 250, Hops: 9}} {
+			got, _ := build(t, name, f, route.Options{Engine: route.UpDown, HopWeights: []guidfile.Weight{w}})
+			if !slices.Equal(got.Order, want.Order) || !slices.EqualFunc(got.LFT, want.LFT, slices.Equal) {
+				t.Errorf("seed %d: a weight %s changes the tables", seed, name)
+			}
+		}
+	}
+}
+
 // Hosts that jobs number in another order than that of their ports on each switch get the
 // whole bandwidth in shifts of that order, as they do in the order of ports without a list.
 func TestHostOrder(t *testing.T) {

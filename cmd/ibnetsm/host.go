@@ -101,5 +101,13 @@ func (h *umadHost) why(p serve.Port) (string, error) {
 
 // Open implements serve.Host.
 func (h *umadHost) Open(p serve.Port) (transport.Transport, error) {
-	return umad.Open(h.fs, p.Device, p.Num)
+	t, err := umad.Open(h.fs, p.Device, p.Num)
+	if err != nil {
+		return nil, err
+	}
+	if n, of := t.SendAgents(); n < of {
+		h.log.Warn("the kernel gives fewer agents to send SMPs: sweeps of a fabric that loses SMPs may take longer",
+			"ibdev", p.Device, "port", p.Num, "agents", n, "of", of)
+	}
+	return t, nil
 }

@@ -1,6 +1,15 @@
 package umad
 
-import "sync"
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+
+	"ibnetworkd/internal/kernel/umad"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/transport"
+)
 
 // sendAgents is how many agents send requests by directed routes. Linux since 2025 keeps
 // back SMPs of an agent that has 128 without an outcome, a quarter of the receive queue
@@ -17,6 +26,24 @@ type spread struct {
 }
 
 func (s *spread) add(agent uint32) { s.agent, s.open = append(s.agent, agent), append(s.open, 0) }
+
+// fill adds agents up to sendAgents. That the kernel gives no more (ENOMEM, user_mad.c) is no
+// error, one of the device is: transport.ErrGone if it is gone.
+func (s *spread) fill(register func(umad.Agent) (uint32, error)) error {
+	for len(s.agent) < sendAgents {
+		id, err := register(umad.Agent{QPN: 0, Class: uint8(mad.ClassSubnDR), Version: mad.SMPClassV})
+		switch {
+		case errors.Is(err, syscall.ENOMEM):
+			return nil
+		case isGone(err):
+			return fmt.Errorf("%w (%v)", transport.ErrGone, err)
+		case err != nil:
+			return err
+		}
+		s.add(id)
+	}
+	return nil
+}
 
 // pick gives the agent for a request.
 func (s *spread) pick() uint32 {

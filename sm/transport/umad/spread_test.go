@@ -1,6 +1,40 @@
 package umad
 
-import "testing"
+import (
+	"errors"
+	"fmt"
+	"syscall"
+	"testing"
+
+	"ibnetworkd/internal/kernel/umad"
+	"ibnetworkd/sm/transport"
+)
+
+// A kernel that gives fewer agents is none that has lost the device.
+func TestFill(t *testing.T) {
+	for _, tt := range []struct {
+		err  syscall.Errno
+		want error
+	}{{0, nil}, {syscall.ENOMEM, nil}, {syscall.EPIPE, transport.ErrGone}, {syscall.ENODEV, transport.ErrGone},
+		{syscall.EIO, transport.ErrGone}, {syscall.EINVAL, syscall.EINVAL}} {
+		var s spread
+		s.add(1)
+		n := uint32(1)
+		err := s.fill(func(umad.Agent) (uint32, error) {
+			if n++; tt.err != 0 && n > 3 {
+				return 0, fmt.Errorf("umad0: register: %w", tt.err)
+			}
+			return n, nil
+		})
+		want := 3
+		if tt.err == 0 {
+			want = sendAgents
+		}
+		if !errors.Is(err, tt.want) || len(s.agent) != want || len(s.open) != want {
+			t.Errorf("%v: %d agents, %v", tt.err, len(s.agent), err)
+		}
+	}
+}
 
 // Requests go to the agent with the fewest under way, whichever order their outcomes have,
 // and an outcome that was not counted does not count.

@@ -124,18 +124,17 @@ func Open(fs sysfs.FS, dev string, num uint8) (*Transport, error) {
 					err = fmt.Errorf("%w (%v)", transport.ErrIsSM, err)
 				case errors.Is(err, syscall.EPROTONOSUPPORT):
 					err = fmt.Errorf("%w (%v)", transport.ErrNoQP0, err)
+				case isGone(err):
+					err = fmt.Errorf("%w (%v)", transport.ErrGone, err)
 				}
 				return nil, fmt.Errorf("port %s/%d: register for class 0x%02x: %w", dev, num, a.Class, err)
 			}
 			t.agents[mad.Class(a.Class)] = id
 		}
 		t.routed.add(t.agents[mad.ClassSubnDR])
-		for range sendAgents - 1 {
-			id, err := t.p.Register(umad.Agent{QPN: 0, Class: uint8(mad.ClassSubnDR), Version: mad.SMPClassV})
-			if err != nil {
-				break // fewer do as well
-			}
-			t.routed.add(id)
+		if err := t.routed.fill(t.p.Register); err != nil {
+			t.p.Close()
+			return nil, fmt.Errorf("port %s/%d: register to send SMPs: %w", dev, num, err)
 		}
 		return t, nil
 	}
@@ -251,11 +250,21 @@ func (t *Transport) failed(err error) error {
 		return nil
 	case t.closed.Load() || errors.Is(err, os.ErrClosed):
 		return transport.ErrClosed
-	case errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENODEV):
+	case isGone(err):
 		return fmt.Errorf("port %s/%d: %w", t.dev, t.num, transport.ErrGone)
 	}
 	return fmt.Errorf("port %s/%d: %w", t.dev, t.num, err)
 }
+
+// isGone reports whether an error says that the device is gone: EPIPE that of registering,
+// the others those of reading and writing (user_mad.c).
+func isGone(err error) bool {
+	return errors.Is(err, syscall.EIO) || errors.Is(err, syscall.ENODEV) || errors.Is(err, syscall.EPIPE)
+}
+
+// SendAgents is how many agents send SMPs, and how many there are to be: a kernel that is
+// short of memory or allows fewer for a file gives fewer.
+func (t *Transport) SendAgents() (n, of int) { return len(t.routed.agent), sendAgents }
 
 // Recv implements transport.Transport.
 func (t *Transport) Recv(ctx context.Context, into []transport.Packet) (int, error) {

@@ -91,10 +91,20 @@ func (im *importer) opensm(files []*file) {
 	for _, l := range m.hints {
 		engines := []string{"updn", "dnup", "ftree"}
 		without := "the roots are found"
-		if l.key != "RootGUIDFile" {
+		named := splitList(cmp.Or(m.engine, "none"))
+		switch l.key {
+		case "RootGUIDFile":
+		case "GUIDRoutingOrderFile":
+			engines = []string{"none", "minhop", "updn", "dnup"}
+			without = "jobs number hosts in the order of the ports of each switch"
+		default:
 			engines, without = []string{"ftree", "dfsssp", "sssp"}, "routes are balanced for all ports"
 		}
-		if slices.ContainsFunc(engines, func(e string) bool { return slices.Contains(splitList(m.engine), e) }) {
+		if slices.ContainsFunc(engines, func(e string) bool { return slices.Contains(named, e) }) {
+			if l.key == "GUIDRoutingOrderFile" {
+				im.note("opensm routes to the ports of guid_routing_order_file one after the other, ibnetsm takes it for the order in which jobs " +
+					"number the hosts: if the file has servers first, write IOGUIDFile= instead of GUIDRoutingOrderFile=")
+			}
 			m.path(l.key, l.value, without, l.it)
 		} else {
 			l.it.left("opensm reads it with the routing engines " + strings.Join(engines, ", ") + " only, and routing_engine names none of them; " +
@@ -167,7 +177,7 @@ func (im *importer) opensmKey(it *item, key, value string) {
 	case "ids_guid_file":
 		it.left("ibnetsm searches for the best order of switches at the same distance from the roots")
 	case "guid_routing_order_file":
-		m.path("GUIDRoutingOrderFile", value, "jobs number hosts in the order of the ports of each switch", it)
+		m.hints = append(m.hints, managerLine{"GUIDRoutingOrderFile", value, it})
 	case "routing_engine":
 		m.engine = value
 		m.unless("null", "RoutingEngine", value, it)

@@ -34,7 +34,8 @@ const (
 	stormEvery = 50 * time.Millisecond // between two cuts
 	stormDown  = 20                    // cables that are out at one time
 	stormQuiet = 10 * time.Second      // for what the SA does without a storm
-	stormHosts = "H-00001 is the master, H-00002 ibnetsm and H-00003 opensm as standbys, H-00010 and H-00011 ask"
+	stormHosts = "H-00001 is the master, H-00002 ibnetsm and H-00003 opensm as standbys, H-00012 waits for these, " +
+		"H-00010 asks all of them for SMInfo, H-00011 the SA"
 )
 
 // benchStorm cuts cables between switches one after the other while hosts ask the SA and
@@ -90,7 +91,8 @@ func benchStorm(t *tools, o options) (s stormSample, err error) {
 		}
 		fmt.Fprintf(out, "%s is standby after %.1f s\n", kind, time.Since(begin).Seconds())
 	}
-	return s, storm(f, sim, w, &s)
+	err = storm(f, sim, w, &s)
+	return s, err
 }
 
 // stormFabric is a fabric of either table.

@@ -153,7 +153,7 @@ func (s *Subnet) askMaster(ctx context.Context, a mad.AttrID) ([]byte, error) {
 	h := mad.NewSA(mad.MethodGetTable, a, p.tid, 0)
 	h.SMKey = s.cfg.SA.SAKey
 	h.SMKey = cmp.Or(h.SMKey, 1)
-	k := transport.Packet{LID: s.port.SMLID, QPN: 1, Timeout: copyWait / 2, Retries: 1}
+	k := transport.Packet{LID: s.port.SMLID, QPN: 1, SL: s.port.SMSL, Timeout: copyWait / 2, Retries: 1}
 	h.Put(&k.MAD)
 	s.copied.pending = p
 	defer func() { s.copied.pending = nil }()
@@ -218,7 +218,9 @@ func (w *sweep) restore() {
 	for _, i := range w.f.EndPorts {
 		p := &w.f.Ports[i]
 		n := &w.f.Nodes[p.Node]
-		if s.cfg.Reregister == ReregisterNever || s.cfg.Reregister == ReregisterAuto && (n.Switch != fabric.None || reportsSM(n.VendorID)) {
+		// The copy has no service levels: those that hosts have are the former master's.
+		if s.prog.want.sl == nil && (s.cfg.Reregister == ReregisterNever ||
+			s.cfg.Reregister == ReregisterAuto && (n.Switch != fabric.None || reportsSM(n.VendorID))) {
 			w.have.reregistered[i] = true
 		} else if p.Info.State() == ib.PortActive {
 			asked++

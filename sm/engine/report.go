@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
-	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/sa"
 	"ibnetworkd/sm/transport"
@@ -204,11 +203,7 @@ func (s *Subnet) sendReports() {
 		s.win.tid++
 		tid := unslotted | s.win.tid&0x7fffffff
 		p := transport.Packet{LID: x.at.lid, QPN: x.at.qp, MAD: *r.mad, Timeout: timeout}
-		if s.prog.want.sl != nil && s.prog.fabric != nil {
-			if lids := s.prog.fabric.LIDs(); int(p.LID) < len(lids) && lids[p.LID] != fabric.None {
-				p.SL = levelTo(s.prog.fabric, s.prog.want.sl, lids[p.LID])
-			}
-		}
+		p.SL = s.served.admin.LevelTo(p.LID)
 		mad.SetTID(&p.MAD, uint64(tid))
 		if err := s.put(&p); err != nil {
 			s.counters.Dropped++

@@ -93,7 +93,7 @@ func (w *sweep) route(ctx context.Context) error {
 		s.sayDrains(f)
 		s.prog.want = routes{lft: r.LFT, sl: r.SL, layers: r.NumLayers, engine: r.Engine, order: r.Order, worst: r.Worst,
 			bound: r.Bound, qos: r.qos, trunk: r.Trunk, at: switchGUIDs(g)}
-		s.served.mcastDirty = s.served.mcastDirty || r.Trunk != nil
+		s.served.mcastDirty = s.served.mcastDirty || !slices.Equal(opt.Trunk, r.Trunk)
 		w.warn("routes and partitions", r.Warnings)
 	}
 	if s.prog.want.qos != nil {

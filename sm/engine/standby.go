@@ -196,9 +196,9 @@ const announceEvery = 5 * time.Second
 // over, so that it need not wait for its next sweep. It may have been met before it
 // had a LID: then the local port's SMLID is used.
 func (s *Subnet) announce(m elect.Peer) {
-	to := m.LID
+	to, sl := m.LID, ib.SL(0)
 	if s.elect.State() == mad.SMStandby && s.port.SMLID.IsUnicast() {
-		to = s.port.SMLID
+		to, sl = s.port.SMLID, s.port.SMSL
 	}
 	if !(smp.Standing{Priority: s.cfg.Priority, GUID: s.port.PortGUID}).Better(m.Standing()) || !to.IsUnicast() || !s.port.LID.IsUnicast() {
 		return
@@ -209,7 +209,7 @@ func (s *Subnet) announce(m elect.Peer) {
 	var p transport.Packet
 	s.win.tid++
 	mad.PutLR(&p.MAD, mad.MethodTrap, mad.AttrNotice, 0, uint64(unslotted|s.win.tid&0x7fffffff), 0, n.AppendSMP(nil))
-	p.LID = to
+	p.LID, p.SL = to, sl
 	if err := s.put(&p); err != nil && !errors.Is(err, transport.ErrClosed) {
 		s.log.Debug("trap 144 was not sent", "err", err)
 	}

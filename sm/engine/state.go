@@ -130,6 +130,7 @@ type programmed struct {
 	shown   *fabric.Fabric // the same once the sweep has ended and it changes no more
 	have    tables         // by the indices of fabric
 	want    routes
+	levels  pathLevels // as last given to the SA
 	top     ib.LID
 	memory  lid.Memory
 	saved   bool // memory is in the store: set by save, cleared when a sweep changes LIDs
@@ -140,7 +141,11 @@ type programmed struct {
 }
 
 // forget drops what is valid only while this manager is master.
-func (p *programmed) forget() { p.fabric, p.shown, p.have = nil, nil, tables{} }
+func (p *programmed) forget() {
+	p.fabric, p.shown, p.have, p.levels = nil, nil, tables{}, pathLevels{}
+	// Another manager's tables, on other levels, may be in the switches by now.
+	p.want.sl, p.want.layers, p.want.order, p.want.trunk = nil, 0, nil, nil
+}
 
 // served is what the subnet administrator has and what it left to do.
 type served struct {

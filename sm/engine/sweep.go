@@ -57,6 +57,7 @@ var stages = [...]stage{
 	(*sweep).route,
 	(*sweep).planPKeys,
 	(*sweep).setSwitches,
+	(*sweep).setLevels,
 	(*sweep).setLFTs,
 	(*sweep).setPKeys,
 	(*sweep).serveFirst,

@@ -109,6 +109,7 @@ type Port struct {
 	PortGUID  ib.GUID
 	LID       ib.LID
 	SMLID     ib.LID
+	SMSL      ib.SL // of requests to SMLID
 	State     ib.PortState
 	PhysState ib.PhysState
 	Prefix    uint64

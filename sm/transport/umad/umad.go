@@ -55,8 +55,12 @@ func port(fs sysfs.FS, dev string, num int) (transport.Port, error) {
 }
 
 func portOf(dev string, p *sysfs.IBPort, node ib.GUID, typ ib.NodeType) transport.Port {
+	sl := uint8(0)
+	if p.SMSL != nil {
+		sl = *p.SMSL
+	}
 	return transport.Port{
-		Device: dev, Num: uint8(p.Num), NodeGUID: node, PortGUID: p.GUID(), LID: p.LID, SMLID: p.SMLID,
+		Device: dev, Num: uint8(p.Num), NodeGUID: node, PortGUID: p.GUID(), LID: p.LID, SMLID: p.SMLID, SMSL: ib.SL(sl & 15),
 		State: p.State, PhysState: p.Phys, Prefix: p.GID.Prefix(), LinkLayer: p.LinkLayer, NodeType: typ,
 	}
 }

@@ -1,0 +1,70 @@
+package engine
+
+import (
+	"context"
+	"slices"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/ib/partition"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/route"
+)
+
+// pathLevels are service levels, and the switches that they are by.
+type pathLevels struct {
+	sl route.Layers
+	at []ib.GUID // nil: none were ever served
+}
+
+// setLevels lets the SA answer with the service levels that the next tables are made
+// for, before the first block of these is written. Hosts that have path records with
+// other levels must ask again: on their old ones the new tables may close a loop.
+func (w *sweep) setLevels(context.Context) error {
+	s, next := w.s, pathLevels{w.s.prog.want.sl, switchGUIDs(w.f)}
+	changed := w.newLevels(&s.prog.levels, next.sl)
+	asked := 0
+	for _, e := range w.f.EndPorts {
+		if sw, _ := w.f.SwitchOf(e); sw != fabric.None && changed[sw] && w.f.Ports[e].Num != 0 {
+			s.served.reregister = append(s.served.reregister, w.f.Ports[e].GUID)
+			asked++
+		}
+	}
+	if asked > 0 {
+		s.log.Info("service levels of paths changed", "asked_to_register", asked, "hosts", len(w.f.EndPorts)-len(w.f.Switches))
+	}
+	s.prog.levels = next
+	s.served.admin.SetLevels(next.sl, next.at)
+	return nil
+}
+
+// newLevels has by switch whether a path between it and another one, or within it, has
+// another level than was served. Paths of a switch that is new were not.
+func (w *sweep) newLevels(old *pathLevels, sl route.Layers) []bool {
+	out := make([]bool, len(w.f.Switches))
+	if old.at == nil || old.sl == nil && sl == nil {
+		return out
+	}
+	if (old.sl == nil) != (sl == nil) && w.ownLevels() {
+		return slices.Repeat([]bool{true}, len(out)) // those without layers are not by switch
+	}
+	was := old.sl.Carry(old.at, w.f)
+	known := make([]bool, len(out))
+	for _, g := range old.at {
+		if n := w.f.NodeByGUID(g); n != fabric.None && w.f.Nodes[n].Switch != fabric.None {
+			known[w.f.Nodes[n].Switch] = true
+		}
+	}
+	for a := range int32(len(out)) {
+		for b := range a + 1 {
+			if known[a] && known[b] && (was.SL(a, b) != sl.SL(a, b) || was.SL(b, a) != sl.SL(b, a)) {
+				out[a], out[b] = true, true
+			}
+		}
+	}
+	return out
+}
+
+// ownLevels reports whether paths have service levels besides those of routing.
+func (w *sweep) ownLevels() bool {
+	return w.s.cfg.QoSPolicy != nil || slices.ContainsFunc(w.keys.Groups, func(g partition.Precreated) bool { return g.SL != 0 })
+}

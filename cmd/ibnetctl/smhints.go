@@ -74,7 +74,7 @@ func readHints[T any](file string, parse func(string, []byte) ([]T, error), warn
 	return out, nil
 }
 
-// routingQuery gives how the subnet manager on a port of this host computes routes; nil
+// routingQuery gives how the subnet manager on a port of this host computes routes, nil
 // where a manager of this host does not have that port. problem is why one did not say.
 type routingQuery func(ctx context.Context, port ib.GUID) (m *control.Routing, problem string)
 
@@ -84,6 +84,10 @@ func queryRouting(ctx context.Context, port ib.GUID) (m *control.Routing, proble
 	if err != nil {
 		return nil, "" // none is running
 	}
+	return querySockets(ctx, sockets, port)
+}
+
+func querySockets(ctx context.Context, sockets []string, port ib.GUID) (m *control.Routing, problem string) {
 	ctx, cancel := context.WithTimeout(ctx, routingTimeout)
 	defer cancel()
 	type result struct {
@@ -110,6 +114,8 @@ func queryRouting(ctx context.Context, port ib.GUID) (m *control.Routing, proble
 // routingProblem says why a manager did not report how it computes routes, and the next step.
 func routingProblem(socket string, err error) string {
 	switch {
+	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):
+		return "" // it has ended
 	case errors.Is(err, control.ErrOld):
 		return fmt.Sprintf("the ibnetsm at %s is older than ibnetctl and does not report how it computes routes: restart it", socket)
 	case errors.Is(err, syscall.EACCES):

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -381,6 +382,51 @@ func TestHintsOfManager(t *testing.T) {
 			t.Errorf("tables without how they are made: %v", err)
 		}
 	})
+}
+
+// A manager that reports counts, whatever the others do; one that has ended is no problem.
+func TestQuerySockets(t *testing.T) {
+	dir := t.TempDir()
+	serve := func(name, answer string) string {
+		path := filepath.Join(dir, name)
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.(*net.UnixListener).SetUnlinkOnClose(false)
+		t.Cleanup(func() { l.Close() })
+		if answer == "" {
+			l.Close()
+			return path
+		}
+		go func() {
+			for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+				_, _ = c.Read(make([]byte, control.MaxAsk))
+				_, _ = c.Write([]byte(answer))
+				c.Close()
+			}
+		}()
+		return path
+	}
+	ended, gone := serve("ended", ""), filepath.Join(dir, "gone")
+	old, bad := serve("old", "unknown request \"routing 0x7\"\n"), serve("bad", "<")
+	other, good := serve("other", "[]"), serve("good", `[{"port_guid":"0x7","state":"Master"}]`)
+	for _, tt := range []struct {
+		sockets []string
+		found   bool
+		problem string
+	}{
+		{[]string{ended, gone, other}, false, ""},
+		{[]string{ended, old, bad, good}, true, ""},
+		{[]string{ended, other, old}, false, "the ibnetsm at " + old + " is older than ibnetctl and does not report how it computes " +
+			"routes: restart it"},
+		{[]string{bad}, false, "the ibnetsm at " + bad + " does not report how it computes routes (its answer cannot be read: "},
+	} {
+		m, problem := querySockets(t.Context(), tt.sockets, 7)
+		if (m != nil) != tt.found || !strings.HasPrefix(problem, tt.problem) || tt.problem == "" && problem != "" {
+			t.Errorf("%v: %+v, %q", tt.sockets, m, problem)
+		}
+	}
 }
 
 func foretell(t *testing.T, f *fabric.Fabric, cfg engine.Config, drain []ib.GUID, words string) {

@@ -77,7 +77,7 @@ func TestEthtool(t *testing.T) {
 			})
 		}
 		et, err := ethtool.Dial()
-		if errors.Is(err, ethtool.ErrNone) { // of Linux before 5.6, or configured so
+		if errors.Is(err, ethtool.ErrNone) { // before Linux 5.7, or configured so
 			wait("sim0", "RxBufferSize", "", "this kernel has no ethtool netlink")
 			return
 		}

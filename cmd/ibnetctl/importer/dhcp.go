@@ -16,10 +16,11 @@ type dhcpKey struct {
 
 // Reasons for keys about DHCP.
 const (
-	whyNoDHCPKey = "[%s] has no key for it"
-	whyAskAlways = "ibnetworkd asks until a server answers"
-	whyUnused    = "ibnetworkd uses neither time servers nor host names of leases"
-	whyNoDHCP    = "for DHCP, which the link does not use"
+	whyNoDHCPKey     = "[%s] has no key for it"
+	whyAskAlways     = "ibnetworkd asks until a server answers"
+	whyUnused        = "ibnetworkd uses neither time servers nor host names of leases"
+	whyNetworkdAlone = "netplan gives it to systemd-networkd alone"
+	whyNoDHCP        = "for DHCP, which the link does not use"
 )
 
 func verbatim(s string) (string, bool) { return s, true }
@@ -100,14 +101,39 @@ func (d *draft) duid(s string, it *item) {
 }
 
 // nmClient begins DHCP of IPv4 as NetworkManager does it: the identifier is the type and
-// the hardware address if none is given, and domains are used unless name servers are not.
+// the hardware address if none is given, domains are used unless name servers are not, and
+// the metric is that of the kind of device (nm_device_get_route_metric_default).
 func (d *draft) nmClient(hasID, noDNS bool, from ...*item) {
 	d.dhcp("ipv4", from...)
 	if !hasID {
-		d.set("DHCPv4", "ClientIdentifier", "mac", from...)
+		d.preset("DHCPv4", "ClientIdentifier", "mac")
 	}
 	if !noDNS {
-		d.set("DHCPv4", "UseDomains", "yes", from...)
+		d.preset("DHCPv4", "UseDomains", "yes")
+	}
+	d.preset("DHCPv4", "RouteMetric", map[bool]string{true: "300", false: "150"}[d.bond])
+}
+
+// unknownMetric notes that the metric of the routes of DHCP depends on a program that no
+// file names.
+func (im *importer) unknownMetric(d *draft, of string) {
+	mode, _ := d.sec("Network").get("DHCP")
+	if _, said := d.sec("DHCPv4").get("RouteMetric"); !said && (mode == "ipv4" || mode == "yes") {
+		im.note("%s: the metric of the routes of DHCP is that of %s (dhclient: 0): ip route shows it; write it as RouteMetric= into [DHCPv4]",
+			d.target(), of)
+	}
+}
+
+// adverts makes links accept router advertisements where systemd-networkd does so by
+// itself: with an IPv6 link-local address, and not as the port of a bond.
+func (im *importer) adverts() {
+	for _, d := range im.drafts {
+		ll, _ := d.sec("Network").get("LinkLocalAddressing")
+		_, port := d.sec("Bond").get("Name")
+		b, _ := boolean(ll)
+		if d.accepts && d.configuresIP() && !port && (ll == "" || b == "yes" || ll == "ipv6") {
+			d.preset("Network", "IPv6AcceptRA", "yes")
+		}
 	}
 }
 
@@ -224,11 +250,19 @@ func netplanDHCP(d *draft, all *netplanDevice, n *ynode) {
 		default:
 			d.dhcp("ipv6", n.it)
 			d.byAdvertisements(n.it)
+			if all.manager == "NetworkManager" {
+				d.preset("Network", "IPv6AcceptRA", "yes") // method=auto
+				if isYes(all.str("dhcp6-overrides", "use-dns"), true) {
+					d.preset("DHCPv6", "UseDomains", "yes")
+				}
+			}
 		}
 	case "dhcp-identifier":
 		switch {
 		case !on("dhcp4"):
 			n.unneeded(whyNoDHCP)
+		case all.manager == "NetworkManager":
+			n.unneeded(whyNetworkdAlone)
 		case n.value == "mac" || n.value == "duid":
 			d.set("DHCPv4", "ClientIdentifier", n.value, n.it)
 		default:
@@ -255,6 +289,18 @@ func netplanDHCP(d *draft, all *netplanDevice, n *ynode) {
 	}
 }
 
+// netplanClient is what netplan writes for systemd-networkd without overrides, and what
+// that does by itself.
+func (d *draft) netplanClient(dev *netplanDevice) {
+	if yes(dev.str("dhcp4")) {
+		d.preset("DHCPv4", "RouteMetric", "100")
+		if _, fixed := d.sec("Link").get("MTUBytes"); !fixed {
+			d.preset("DHCPv4", "UseMTU", "yes")
+		}
+	}
+	d.accepts = true
+}
+
 // isYes reads a boolean with a default.
 func isYes(s string, def bool) bool {
 	b, ok := boolean(s)
@@ -273,11 +319,14 @@ func nmstateDHCP(d *draft, n, k *ynode) {
 		k.unneeded("the default")
 	case k.key == "dhcp" && !six:
 		d.nmClient(n.get("dhcp-client-id") != nil, !isYes(n.str("auto-dns"), true), k.it)
-	case k.key == "dhcp" && yes(n.str("autoconf")):
-		d.dhcp("ipv6", k.it)
-		d.byAdvertisements(k.it)
 	case k.key == "dhcp":
 		d.dhcp("ipv6", k.it)
+		if yes(n.str("autoconf")) {
+			d.byAdvertisements(k.it)
+		}
+		if isYes(n.str("auto-dns"), true) {
+			d.preset("DHCPv6", "UseDomains", "yes")
+		}
 	case !yes(n.str("dhcp")):
 		k.unneeded(whyAutomatic)
 	case k.key == "dhcp-duid":
@@ -316,6 +365,10 @@ var wickedDHCP4 = map[string]dhcpKey{"DHCLIENT_CLIENT_ID": {"ClientIdentifier", 
 	"DHCLIENT_SET_DEFAULT_ROUTE": {"UseGateway", boolean}, "DHCLIENT_VENDOR_CLASS_ID": {"VendorClassIdentifier", verbatim},
 	"DHCLIENT_RELEASE_BEFORE_QUIT": {"SendRelease", boolean}, "DHCLIENT_HOSTNAME_OPTION": {"Hostname", autoName}}
 
+// wickedModes are words of DHCLIENT6_MODE= and of WithoutRA=; others are as auto, which
+// leaves it to router advertisements.
+var wickedModes = map[string]string{"managed": "solicit", "info": "information-request"}
+
 func autoName(s string) (string, bool) {
 	if s == "AUTO" {
 		return "", true
@@ -325,7 +378,10 @@ func autoName(s string) (string, bool) {
 
 // wickedDHCP carries over BOOTPROTO= or a key about DHCP.
 func wickedDHCP(d *draft, v variables, a *variable) {
-	protos := strings.Split(v.get("BOOTPROTO"), "+")
+	protos := strings.Split(strings.TrimSpace(v.get("BOOTPROTO")), "+")
+	for i := range protos {
+		protos[i] = strings.TrimSpace(protos[i])
+	}
 	four, six := slices.Contains(protos, "dhcp4"), slices.Contains(protos, "dhcp6")
 	if slices.Contains(protos, "dhcp") {
 		four, six = true, true
@@ -347,8 +403,11 @@ func wickedDHCP(d *draft, v variables, a *variable) {
 				it.left("no method that ibnetworkd has")
 			}
 		}
-		if mode := v.by["DHCLIENT6_MODE"]; six && (mode == nil || mode.value == "auto" || mode.value == "") {
+		if six && wickedModes[v.get("DHCLIENT6_MODE")] == "" {
 			d.byAdvertisements(a.parts[0])
+		}
+		if four {
+			d.preset("DHCPv4", "RouteMetric", "0") // wicked's without DHCLIENT_ROUTE_PRIORITY=
 		}
 	case a.key == "DHCLIENT6_MODE":
 		switch {
@@ -356,8 +415,10 @@ func wickedDHCP(d *draft, v variables, a *variable) {
 			a.unneeded(whyNoDHCP)
 		case a.value == "auto" || a.value == "":
 			a.unneeded("the default")
+		case wickedModes[a.value] == "":
+			a.left("not a mode of wicked, which uses auto then")
 		default:
-			d.set("DHCPv6", "WithoutRA", map[string]string{"managed": "solicit", "info": "information-request"}[a.value], a.item)
+			d.set("DHCPv6", "WithoutRA", wickedModes[a.value], a.item)
 		}
 	case !four && !(six && strings.HasPrefix(a.key, "DHCLIENT6")):
 		a.unneeded(whyNoDHCP)
@@ -393,10 +454,49 @@ func networkdDHCP(d *draft, e *entry, all []*entry) {
 		return
 	}
 	d.set("Network", "DHCP", mode, e.item)
-	said := func(x *entry) bool { return x.section == "DHCPv6" && x.key == "WithoutRA" && x.value != "" }
-	if mode != "ipv4" && !slices.ContainsFunc(all, said) {
+	said := func(x *entry) bool { return x.section == "DHCPv6" && x.key == "WithoutRA" }
+	if (mode == "yes" || mode == "ipv6") && !slices.ContainsFunc(all, said) {
 		d.byAdvertisements(e.item)
 	}
+}
+
+// bothFamilies are keys of [DHCP] that count for DHCPv6 too, unless [DHCPv6] has them.
+var bothFamilies = map[string]bool{"UseDNS": true, "UseDomains": true, "UseNTP": true, "SendHostname": true}
+
+// networkdClient is the section of a unit that a key of [DHCP], [DHCPv4] or [DHCPv6] is
+// for, nil if nothing is left to do. A key that counts for both families is set in [DHCPv6]
+// as well: those of [DHCP], and IAID= (config_parse_iaid).
+func networkdClient(d *draft, e *entry, all []*entry, four, six bool) *section {
+	has := func(section string) bool {
+		return slices.ContainsFunc(all, func(x *entry) bool { return x.section == section && x.key == e.key && x.value != "" })
+	}
+	own := e.section == "DHCPv6"
+	both := e.section == "DHCP" && bothFamilies[e.key] || !own && e.key == "IAID"
+	four = four && !own && !(e.section == "DHCP" && has("DHCPv4"))
+	six = six && (own || both && !has("DHCPv6"))
+	switch b, ok := boolean(e.value); {
+	case !four && !six:
+		e.unneeded("for DHCP and router advertisements")
+		return nil
+	case ok && b == "no" && (e.key == "UseNTP" || e.key == "UseHostname"):
+		e.unneeded(whyUnused)
+		return nil
+	case own && e.key == "WithoutRA" && e.value == "": // the default
+		d.byAdvertisements(e.item)
+		return nil
+	case !four:
+		return d.sec("DHCPv6")
+	case six && e.value != "":
+		d.set("DHCPv6", e.key, e.value, e.item)
+	}
+	return d.sec("DHCPv4")
+}
+
+// configuresIP reports whether a draft has more than the link itself.
+func (d *draft) configuresIP() bool {
+	return slices.ContainsFunc(d.ordered(), func(s *section) bool {
+		return slices.Contains([]string{"Network", "Address", "Route", "RoutingPolicyRule", "Neighbor", "NextHop"}, s.name)
+	})
 }
 
 // dhcpOptions are the options of the method dhcp beside metric.

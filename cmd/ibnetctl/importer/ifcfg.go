@@ -239,6 +239,9 @@ func (im *importer) ifcfg(f *file) *draft {
 	}
 	d.noIPv6 = ipv6Off(v, im.ipv6Init)
 	im.ifcfgKeys(d, v)
+	if d.nm.others {
+		im.unknownMetric(d, "dhclient of network-scripts")
+	}
 	return d
 }
 

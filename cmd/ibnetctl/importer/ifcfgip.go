@@ -18,6 +18,7 @@ func ifcfgDHCP(v variables) bool {
 // provide.
 func ifcfgAutomatic(d *draft, v variables, a *variable) {
 	six := strings.HasPrefix(a.key, "IPV6")
+	adverts, dhcp6 := ifcfgYes(v.get("IPV6_AUTOCONF")), ifcfgYes(v.get("DHCPV6C"))
 	idle := whyAutomatic
 	if strings.HasSuffix(a.key, "DEFROUTE") {
 		idle = "covered by the gateway"
@@ -25,11 +26,15 @@ func ifcfgAutomatic(d *draft, v variables, a *variable) {
 	switch b, ok := ifcfgBool(a.value); {
 	case !ok:
 		a.left(whyBool)
-	case b == "yes", six && !ifcfgYes(v.get("IPV6_AUTOCONF")), !six && !ifcfgDHCP(v):
+	case b == "yes", six && !adverts && !dhcp6, !six && !ifcfgDHCP(v):
 		a.unneeded(idle)
 	case a.key == "IPV6_PEERDNS":
-		d.set("IPv6AcceptRA", "UseDNS", "no", a.item)
+		if adverts {
+			d.set("IPv6AcceptRA", "UseDNS", "no", a.item)
+		}
 		d.set("DHCPv6", "UseDNS", "no", a.item)
+	case six && !adverts:
+		a.unneeded("DHCPv6 brings no routes")
 	case six:
 		a.left(whyRARoutes)
 	default:
@@ -46,7 +51,11 @@ func ifcfgIPv4(d *draft, v variables, a *variable, name string) {
 		case "none", "static", "":
 			a.unneeded("addresses are written one by one")
 		case "dhcp", "bootp":
-			d.nmClient(v.by["DHCP_CLIENT_ID"] != nil || d.nm.others, ifcfgNo(v.get("PEERDNS")) || d.nm.others, a.item)
+			if d.nm.others { // network-scripts
+				d.dhcp("ipv4", a.item)
+				return
+			}
+			d.nmClient(v.by["DHCP_CLIENT_ID"] != nil, ifcfgNo(v.get("PEERDNS")), a.item)
 		case "shared":
 			a.left(whyShared)
 		case "autoip":
@@ -62,6 +71,9 @@ func ifcfgIPv4(d *draft, v variables, a *variable, name string) {
 			a.left("not used: " + d.noIPv6 + " sets no IPv6 addresses")
 		default:
 			d.dhcp("ipv6", a.item)
+			if !d.nm.others && !ifcfgNo(v.get("IPV6_PEERDNS")) {
+				d.preset("DHCPv6", "UseDomains", "yes")
+			}
 		}
 	case "IPADDR":
 		ifcfgAddress(d, v, a, index)

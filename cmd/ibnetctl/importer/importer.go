@@ -162,6 +162,7 @@ func Import(host Host, sources []Source) Result {
 	im.choose()
 	im.inVRFs()
 	im.bonds()
+	im.adverts()
 	im.partition()
 	im.extra()
 	im.manage()

@@ -290,7 +290,7 @@ var anyValue = append([]string{"a display name", "the identity of the profile", 
 	"modprobe still reads the file", "the file is still read at boot", "systemd-udevd still reads the file", "it configures another link",
 	"for the script that reads the file", "it changes nothing", "it redirects the output of what follows", "resets it",
 	"a comment", "it is empty", "it follows from the address", "not loaded", "a setting of the host",
-	"the choice among profiles", whyOwnPorts, whyAskAlways}, ofWhole...)
+	"the choice among profiles", whyOwnPorts, whyAskAlways, whyNetworkdAlone}, ofWhole...)
 
 // Of a line that needs nothing because of its value, another value makes a
 // difference.

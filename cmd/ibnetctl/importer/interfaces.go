@@ -93,6 +93,7 @@ func (im *importer) interfaces(files []*file) {
 		d.release = append(d.release, fmt.Sprintf("remove %s from %s", s.iface, s.head.file.path))
 	}
 	for _, n := range sortedKeys(drafts) {
+		im.unknownMetric(drafts[n], "the client that ifupdown runs")
 		// ifupdown brings up nothing without a stanza.
 		if !up["auto "+n] && !auto(n) {
 			if _, said := drafts[n].sec("Link").get("ActivationPolicy"); !said {

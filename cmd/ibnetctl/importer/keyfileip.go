@@ -186,12 +186,16 @@ func keyfileMethod(d *draft, e *entry, by map[string]*entry) {
 		d.set("Network", "IPv6AcceptRA", "yes", e.item)
 		if !ignoresDNS("ipv6") {
 			d.set("IPv6AcceptRA", "UseDomains", "yes", e.item) // NetworkManager's default
+			d.preset("DHCPv6", "UseDomains", "yes")
 		}
 	case e.value == "shared":
 		e.left(whyShared)
 	case six: // dhcp
 		d.dhcp("ipv6", e.item)
 		d.set("Network", "IPv6AcceptRA", "no", e.item)
+		if !ignoresDNS("ipv6") {
+			d.preset("DHCPv6", "UseDomains", "yes")
+		}
 	default: // auto
 		d.nmClient(by["ipv4.dhcp-client-id"] != nil, ignoresDNS("ipv4"), e.item)
 	}

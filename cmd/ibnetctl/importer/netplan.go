@@ -255,6 +255,9 @@ func (im *importer) netplanDevice(dev *netplanDevice) *netplanUnit {
 		im.netplanLink(d, dev, p.n, setName != "" || mac != "")
 		d.release = append(d.release, fmt.Sprintf("remove %s from %s, then netplan apply", dev.id, p.f.path))
 	}
+	if dev.manager != "NetworkManager" {
+		d.netplanClient(dev)
+	}
 	if len(d.sec("Match").dirs) == 0 {
 		dev.left("match: selects no link: without name, macaddress or driver it would select all")
 		return nil

@@ -268,19 +268,9 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 			}
 			s = d.sec(e.section)
 		case "DHCP", "DHCPv4", "DHCPv6":
-			section := e.section
-			if section == "DHCP" {
-				section = "DHCPv4" // its old name
-			}
-			if section == "DHCPv4" && !dhcp4 || section == "DHCPv6" && !dhcp6 && !accept {
-				e.unneeded("for DHCP and router advertisements")
+			if s = networkdClient(d, e, all, dhcp4, dhcp6 || accept); s == nil {
 				continue
 			}
-			if b, ok := boolean(e.value); ok && b == "no" && (e.key == "UseNTP" || e.key == "UseHostname") {
-				e.unneeded(whyUnused)
-				continue
-			}
-			s = d.sec(section)
 		default:
 			e.left("a unit has no section [" + e.section + "]")
 			continue
@@ -304,13 +294,17 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 			s.set(e.key, e.value, e.item)
 		}
 	}
+	d.accepts = accept
 	im.drafts = append(im.drafts, d)
 	d.release = []string{fmt.Sprintf("remove %s, then networkctl reload", f.path)}
 }
 
 // clients reports whether a file asks for DHCP of each family, and for router
-// advertisements.
+// advertisements, which systemd-networkd accepts by itself unless it forwards IPv6 or the
+// link has no IPv6 link-local address (link_ndisc_enabled).
 func clients(all []*entry) (dhcp4, dhcp6, accept bool) {
+	said, forwards, noLL := false, false, false
+	defer func() { accept = !noLL && (accept || !said && !forwards) }()
 	for _, e := range all {
 		if e.section != "Network" {
 			continue
@@ -325,7 +319,13 @@ func clients(all []*entry) (dhcp4, dhcp6, accept bool) {
 			dhcp4 = m != "no" && m != "none" && m != "ipv6" && m != "v6"
 			dhcp6 = m != "no" && m != "none" && m != "ipv4" && m != "v4"
 		case "IPv6AcceptRA":
-			accept = ok && b == "yes"
+			said, accept = ok, ok && b == "yes"
+		case "IPForward", "IPv6Forwarding":
+			forwards = b == "yes" || e.value == "ipv6"
+		case "LinkLocalAddressing":
+			noLL = b == "no" || e.value == "ipv4"
+		case "Bond":
+			noLL = noLL || e.value != ""
 		}
 	}
 	return dhcp4, dhcp6, accept

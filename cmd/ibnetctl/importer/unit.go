@@ -138,7 +138,9 @@ type draft struct {
 	rest   bool   // it is for every link that has no unit of its own
 	port   bool   // it is for a port, whatever its interface
 	bond   bool   // it is for a bond
-	slaves []port // that the bond names, by their names
+	// accepts says that systemd-networkd accepts router advertisements by itself.
+	accepts bool
+	slaves  []port // that the bond names, by their names
 	// refuse reports all that the draft is made of, as one.
 	refuse   func(why string)
 	release  []string // how the tool is made to release the link, for sentences
@@ -179,6 +181,14 @@ func (d *draft) more(name string) *section {
 
 func (d *draft) set(sec, key, value string, from ...*item) { d.sec(sec).set(key, value, from...) }
 func (d *draft) add(sec, key, value string, from ...*item) { d.sec(sec).add(key, value, from...) }
+
+// preset gives a key that is not set what the tool does without it. from is the line of
+// a file for several links, if one says it.
+func (d *draft) preset(sec, key, value string, from ...*item) {
+	if _, said := d.sec(sec).get(key); !said {
+		d.set(sec, key, value, from...)
+	}
+}
 
 // dhcp asks for addresses of a family by DHCP, beside those of the other family.
 func (d *draft) dhcp(family string, from ...*item) {

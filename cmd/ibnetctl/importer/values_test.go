@@ -163,7 +163,9 @@ func TestValuesOfConvertedLines(t *testing.T) {
 	for _, s := range samples(t) {
 		r := Import(s.host, s.sources)
 		units := unitValues(t, r.Units)
-		converted, all := map[string][]string{}, map[string][]string{"table": {"0", "253", "254", "255"}} // main, local, default
+		converted, all := map[string][]string{}, map[string][]string{
+			"table":  {"0", "253", "254", "255"}, // main, local, default
+			"metric": {"0", "100", "150", "300"}} // wicked's, netplan's, NetworkManager's of InfiniBand and bonds
 		for _, l := range r.Lines {
 			i := slices.IndexFunc(s.sources, func(x Source) bool { return x.Path == l.Path })
 			format := Format(s.sources[i])

@@ -118,7 +118,7 @@ func checkImport(sys *system, names map[string]bool) *answer.ImportCheck {
 		}
 		for _, b := range sys.result.Plan.Blocked {
 			// The lease that another client has is as good.
-			if b.Reason.Code == link.CodeNoLease && slices.ContainsFunc(l.Addresses, leased) {
+			if b.Reason.Code == link.CodeNoLease && leasedToOther(l, u, &b) {
 				continue
 			}
 			if b.On.Link == l.Name || b.On.Link == "" && b.Unit == u.Path {
@@ -217,6 +217,16 @@ func leased(a link.Address) bool {
 	return !a.Prefix.Addr().IsLinkLocalUnicast() && a.Valid != link.Forever && a.Valid != 0
 }
 
+// leasedToOther reports whether the client of another program has the lease that b lacks:
+// an address of its family for a time. A client that never runs gets none.
+func leasedToOther(l *link.Link, u *units.Unit, b *link.Blocked) bool {
+	six := u.AsksDHCPv6() && (!u.UsesDHCP() || strings.Contains(b.Reason.Text, "DHCPv6"))
+	if six && u.NeverDHCPv6() != "" {
+		return false
+	}
+	return slices.ContainsFunc(l.Addresses, func(a link.Address) bool { return leased(a) && a.Prefix.Addr().Is6() == six })
+}
+
 // lasting reports a route that was configured.
 func lasting(r link.Route) bool {
 	switch r.Protocol {
@@ -282,6 +292,9 @@ func unsaid(sys *system, l *link.Link, u *units.Unit, rules []link.Rule) []strin
 		table = m.VRF.Table
 	}
 	for _, r := range l.Routes {
+		if r.Protocol == protoDHCP && r.Dst.Bits() == 0 && r.Dst.Addr().Is4() && u.UsesDHCP() && r.Metric != u.DHCPMetric() {
+			out = append(out, fmt.Sprintf("metric %d of the default route of DHCP", r.Metric))
+		}
 		if lasting(r) && !slices.ContainsFunc(u.Routes, func(x units.Route) bool { return saysRoute(&x, r, table) }) {
 			out = append(out, "route "+routeText(r))
 		}

@@ -179,6 +179,43 @@ func TestImportCheck(t *testing.T) {
 			}
 		}
 	})
+	t.Run("leases by family", func(t *testing.T) {
+		const four, six, link6 = "10.0.0.1/24", "fd00::1/128", "fe80::2c9:300:0:1/64"
+		for _, tt := range []struct {
+			unit, address string
+			want          string // that the unit cannot have, or is not in it
+		}{
+			{"DHCP=ipv4\n", four, ""},
+			{"DHCP=ipv4\n", six, "the DHCP client begins when the link is ready"},
+			{"DHCP=ipv6\n", six, ""},
+			{"DHCP=ipv6\n", four, "the DHCPv6 client begins"},
+			{"DHCP=ipv6\n[DHCPv6]\nWithoutRA=no\n[IPv6AcceptRA]\nDHCPv6Client=no\n", six, "no DHCPv6 client ever runs"},
+			{"DHCP=ipv4\n[DHCPv4]\nRouteMetric=100\n", four, "metric 150 of the default route of DHCP"},
+		} {
+			snap := migrating(t)
+			l := &snap.Links[0]
+			l.Addresses = []link.Address{{Prefix: netip.MustParsePrefix(tt.address), Label: "ib0", Flags: 0x80, Valid: 3600, Preferred: 3600},
+				{Prefix: netip.MustParsePrefix(link6), Flags: 0x80, Valid: link.Forever, Preferred: link.Forever, Scope: 253}}
+			l.Routes = []link.Route{{Dst: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("10.0.0.254"), Table: 254, Type: 1,
+				Protocol: 16, Metric: 150}}
+			unit := tt.unit
+			if !strings.Contains(unit, "RouteMetric") {
+				unit += "[DHCPv4]\nRouteMetric=150\n"
+			}
+			m := fstest.MapFS{}
+			addText(m, "10-ib0.ibnetwork", "[Match]\nName=ib0\n[IPoIB]\nMode=connected\n[Link]\nMTUBytes=65520\n[Partition]\nPartitionKey=0x8001\n"+
+				"[Network]\n"+unit)
+			sys := newSystem(released(snap), units.Load([]units.Root{{Path: units.Dirs[0], FS: m}}), nil)
+			c := checkImport(sys, map[string]bool{"10-ib0.ibnetwork": true}).Links[0]
+			got := strings.Join(c.Unsaid, ", ")
+			for _, b := range c.Blocked {
+				got += b.Reason.Text
+			}
+			if len(c.Steps) > 0 || (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
+				t.Errorf("%s with %s: %q, want %q; %+v", tt.unit, tt.address, got, tt.want, c)
+			}
+		}
+	})
 	for _, args := range [][]string{{"--check", "--write", "x"}, {"--from", "x", "x"}, {"--check", "--root", t.TempDir(), "x"}} {
 		var out bytes.Buffer
 		if code := run(context.Background(), append([]string{"import"}, args...), strings.NewReader(""), &out, &out); code != exitUsage {

@@ -24,13 +24,18 @@ func (p *planner) ets(r *units.RoCE, d *DCB) {
 			want.TSA[c], want.Percent[c] = ETS, e.V.Percent
 		}
 	}
-	fixed := d.Driver == "ice" && (len(d.DSCP) > 0 || len(wantedDSCP(r)) > 0)
+	clears := d.Driver == "ice" && p.clearsDSCP(r, d)
+	fixed := d.Driver == "ice" && !clears && (len(d.DSCP) > 0 || len(wantedDSCP(r)) > 0)
+	next := "; or write Trust=pcp, which removes the DSCPs of the card"
+	if len(wantedDSCP(r)) > 0 {
+		next = "; or write Trust=pcp, and remove DSCPToPriority= and Priority="
+	}
 	for _, m := range r.PriorityToClass {
 		if fixed && m.V.From != m.V.To { // ice_dcbnl_setets
 			item := fmt.Sprintf("%d:%d", m.V.From, m.V.To)
 			p.cannot("PriorityToClass", item, link.Reason{Code: link.CodeUnsupported,
 				Text: item + ": ice has each priority in the class of its number while a DSCP has a priority",
-				Next: "remove " + item + " of PriorityToClass=, or DSCPToPriority= and Priority="})
+				Next: "remove " + item + " of PriorityToClass=" + next})
 			continue
 		}
 		want.Class[m.V.From&7] = m.V.To & 7
@@ -53,7 +58,8 @@ func (p *planner) ets(r *units.RoCE, d *DCB) {
 		})
 		return
 	}
-	p.reach(a, want == *d.ETS, op)
+	// The last DSCP that goes sets the classes to defaults (ice_dcbnl_delapp).
+	p.reach(a, want == *d.ETS && !clears, op)
 }
 
 // classesFirst sets transmission selection as it is before flow control changes:

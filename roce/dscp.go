@@ -58,7 +58,7 @@ func (p *planner) dscp(r *units.RoCE, d *DCB) {
 			p.cannot("Trust", trust.String(), why)
 			return
 		}
-		if len(have) > 0 {
+		if p.clearsDSCP(r, d) {
 			p.reach(link.Attribute{Name: "DSCPToPriority", Wanted: "none", Actual: dscpText(have)}, false, ClearDSCP{On: p.on})
 		}
 	}
@@ -87,6 +87,13 @@ func (p *planner) dscp(r *units.RoCE, d *DCB) {
 		a.Actual = units.TrustDSCP.String()
 	}
 	p.attr(a)
+}
+
+// clearsDSCP reports whether all DSCPs of the card are removed: with Trust=pcp, where the
+// driver has no trust table.
+func (p *planner) clearsDSCP(r *units.RoCE, d *DCB) bool {
+	trust, ok := r.Trust.Get()
+	return ok && trust == units.TrustPCP && d.Trust == nil && len(d.DSCP) > 0 && len(wantedDSCP(r)) == 0
 }
 
 func dscpText(m map[uint8]uint8) string {

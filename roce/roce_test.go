@@ -148,7 +148,23 @@ func TestPlans(t *testing.T) {
 			},
 			ops: []string{host},
 			blocked: []string{"4:0: ice has each priority in the class of its number while a DSCP has a priority / remove 4:0 of " +
-				"PriorityToClass=, or DSCPToPriority= and Priority="}},
+				"PriorityToClass=; or write Trust=pcp, and remove DSCPToPriority= and Priority="}},
+		{name: "bad ice, classes of priorities beside DSCPs of the card", index: eth0, text: "[RoCE]\nPriorityToClass=4:0\n",
+			change: func(_ *link.Snapshot, st *State) {
+				st.Links[2].DCB.Driver, st.Links[2].DCB.DSCP = "ice", map[uint8]uint8{26: 3}
+				st.Links[2].DCB.ETS.Class = [Priorities]uint8{0, 1, 2, 3, 4, 5, 6, 7}
+			},
+			ops: []string{host},
+			blocked: []string{"4:0: ice has each priority in the class of its number while a DSCP has a priority / remove 4:0 of " +
+				"PriorityToClass=; or write Trust=pcp, which removes the DSCPs of the card"}},
+		{name: "OK ice, Trust=pcp removes the DSCPs before the classes", index: eth0, text: "[RoCE]\nPriorityToClass=4:0\nTrust=pcp\n",
+			change: func(_ *link.Snapshot, st *State) {
+				st.Links[2].DCB.Driver, st.Links[2].DCB.DSCP = "ice", map[uint8]uint8{26: 3}
+				st.Links[2].DCB.ETS.Class = [Priorities]uint8{0, 1, 2, 3, 4, 5, 6, 7}
+			},
+			ops: []string{host, "dcb app flush dev eth0 dscp-prio",
+				"dcb ets set dev eth0 tc-tsa 0:strict 1:strict 2:strict 3:strict 4:strict 5:strict 6:strict 7:strict " +
+					"tc-bw 0:0 1:0 2:0 3:0 4:0 5:0 6:0 7:0 prio-tc 0:0 1:1 2:2 3:3 4:0 5:5 6:6 7:7"}},
 		{name: "OK trust table", index: eth0, text: "[RoCE]\nTrust=dscp\n", change: func(_ *link.Snapshot,
 			st *State) {
 			st.Links[2].DCB.Trust = []units.Trust{units.TrustPCP}

@@ -60,14 +60,17 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 		case is(unix.EEXIST):
 			return verdictForeign, link.Reason{}
 		case is(unix.EACCES, unix.EINVAL) && o.Address.Prefix.Addr().Is6():
-			return verdictGiveUp, say(link.CodeRefused, "look at net.ipv6.conf."+name+".disable_ipv6 and the link's MTU (1280 at least)",
-				"the kernel refused %s on %s (%s)", o.Address.Prefix, name, words)
+			return verdictGiveUp, say(link.CodeRefused, checkIPv6(name), "the kernel refused %s on %s (%s)", o.Address.Prefix, name, words)
 		}
 	case link.AddRoute:
 		switch {
 		case is(unix.EEXIST):
 			return verdictRetry, say(link.CodeRetry, "ip route show "+o.Route.Dst.String()+"; give one of the two another Metric=",
 				"another route to %s with metric %d is there already", o.Route.Dst, o.Route.Metric)
+		case o.Route.NextHopID != 0 && is(unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EINVAL):
+			return verdictRetry, say(link.CodeRetry,
+				"check NextHop=, Scope= and PreferredSource= against \"ip nexthop show\" and the addresses of this host",
+				"the kernel refused the route to %s over nexthop %d, of the unit of %s (%s)", o.Route.Dst, o.Route.NextHopID, name, words)
 		case is(unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EINVAL):
 			return verdictRetry, say(link.CodeRetry, "check Gateway= and PreferredSource= against the link's addresses",
 				"the kernel refused the route to %s over %s (%s)", o.Route.Dst, name, words)
@@ -83,6 +86,8 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 		switch {
 		case is(unix.EEXIST):
 			return verdictForeign, link.Reason{}
+		case is(unix.EACCES) && o.NextHop.Family == 6:
+			return verdictGiveUp, say(link.CodeRefused, checkIPv6(name), "the kernel refused nexthop %s on %s (%s)", o.NextHop, name, words)
 		case is(unix.EOPNOTSUPP):
 			return verdictGiveUp, say(link.CodeUnsupported, "write MultiPathRoute= or Gateway= in [Route], or boot Linux 5.3 or newer",
 				"this kernel has no nexthop objects for %s (%s)", name, words)
@@ -152,6 +157,11 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 			"try the command by hand, and look into dmesg; then change the value in the unit", "the kernel refused: %s (%s)", op, words)
 	}
 	return verdictRetry, say(link.CodeRetry, "it is tried again; by hand it is: "+op.String(), "%s failed (%s)", op, words)
+}
+
+// checkIPv6 is what to do where a link takes nothing of IPv6.
+func checkIPv6(name string) string {
+	return "check net.ipv6.conf." + name + ".disable_ipv6 and the link's MTU (1280 at least)"
 }
 
 // kernelWords are the kernel's own, without what the request was: that the

@@ -99,6 +99,7 @@ func (d *Daemon) adopt(s *link.Snapshot, dirty *dirty) {
 			}
 		}
 		dirty.ports = true // of a unit that is gone
+		d.delayed.forget(overNextHops)
 	}
 	now := time.Now()
 	if rdma {
@@ -143,6 +144,18 @@ func (d *Daemon) adopt(s *link.Snapshot, dirty *dirty) {
 		d.delayed.event(again, false, true, now)
 	}
 	maps.DeleteFunc(dirty.links, func(i int, _ bool) bool { _, ok := s.Link(i); return !ok })
+}
+
+// overNextHops reports an operation that may have been refused for what other nexthops
+// were.
+func overNextHops(op link.Op) bool {
+	switch o := op.(type) {
+	case link.SetNextHop:
+		return len(o.NextHop.Group) > 0
+	case link.AddRoute:
+		return o.Route.NextHopID != 0
+	}
+	return false
 }
 
 func oldLink(s *link.Snapshot, index int) *link.Link {

@@ -3,6 +3,7 @@ package daemon
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -47,26 +48,26 @@ func (o *Observer) observeNextHops(s *link.Snapshot, want map[uint32]bool) error
 		s.NextHops = nil
 		return nil
 	}
-	raw, err := o.rt.NextHopObjects()
-	if errors.Is(err, unix.EOPNOTSUPP) {
-		s.NextHops = nil // before Linux 5.3
-		return nil
-	} else if err != nil {
-		return fmt.Errorf("list nexthops: %w", err)
-	}
-	// A group needs its members, to say of which family it is.
-	for i := range raw {
-		if !want[raw[i].ID] {
-			continue
-		}
-		for _, m := range raw[i].Group {
-			want[m.ID] = true
-		}
-	}
+	ids := slices.Sorted(maps.Keys(want))
 	var now []link.NextHopObject
-	for i := range raw {
-		if want[raw[i].ID] {
+	// A group needs its members, to say of which family it is; no group has a group.
+	for range 2 {
+		raw, err := o.rt.NextHopObjects(ids)
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			s.NextHops = nil // before Linux 5.3
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("read nexthops: %w", err)
+		}
+		ids = nil
+		for i := range raw {
 			now = append(now, nextHopObject(s, &raw[i]))
+			for _, m := range raw[i].Group {
+				if !want[m.ID] {
+					want[m.ID] = true
+					ids = append(ids, m.ID)
+				}
+			}
 		}
 	}
 	slices.SortFunc(now, func(a, b link.NextHopObject) int { return int(int64(a.ID) - int64(b.ID)) })

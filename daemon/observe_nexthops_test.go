@@ -1,11 +1,16 @@
 package daemon
 
 import (
+	"net/netip"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/kerneltest"
+	"ibnetworkd/internal/kernel/nl"
 	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
@@ -83,9 +88,59 @@ func TestNextHopsAreFollowed(t *testing.T) {
 	}
 	s := *d.snap
 	s.NextHops = append(s.NextHops, link.NextHopObject{ID: 9})
+	on := link.TargetOf(&s.Links[0])
+	ops := []link.Op{link.SetNextHop{On: on, NextHop: link.NextHopObject{ID: 7}},
+		link.AddRoute{On: on, Route: link.Route{Dst: netip.MustParsePrefix("10.8.0.0/16")}},
+		link.SetNextHop{On: on, NextHop: link.NextHopObject{ID: 20, Group: []link.GroupMember{{ID: 7, Weight: 1}}}},
+		link.AddRoute{On: on, Route: link.Route{Dst: netip.MustParsePrefix("10.9.0.0/16"), NextHopID: 20}}}
+	for _, op := range ops {
+		d.delayed.add(op, link.Reason{Code: link.CodeRefused}, true, time.Now())
+	}
 	var changed dirty
 	d.adopt(&s, &changed)
 	if !changed.links[s.Links[0].Index] {
 		t.Errorf("not planned again: %+v", changed)
+	}
+	// What may have been refused for what other nexthops were is tried again.
+	for i, op := range ops {
+		if _, delayed := d.delayed.reasons()[link.DelayKey(op)]; delayed != (i < 2) {
+			t.Errorf("%s: delayed %v", op, delayed)
+		}
+	}
+}
+
+// A kernel that refuses a nexthop, or a route over one, for what it is about says so:
+// a link without IPv6 is no lack of a capability.
+func TestNextHopRefusals(t *testing.T) {
+	on := link.Target{Link: "ib0", Ifindex: 4}
+	refused := &nl.Error{What: "what", Errno: unix.EACCES, Err: unix.EACCES, Message: "IPv6 is disabled on nexthop device."}
+	v, why := classify(link.SetNextHop{On: on, NextHop: link.NextHopObject{ID: 7, Family: 6}}, refused)
+	if v != verdictGiveUp || !strings.Contains(why.Next, "net.ipv6.conf.ib0.disable_ipv6") {
+		t.Errorf("%d %+v", v, why)
+	}
+	if v, why = classify(link.SetNextHop{On: on, NextHop: link.NextHopObject{ID: 7, Family: 4}}, refused); !strings.Contains(why.Next, "CAP_NET_ADMIN") {
+		t.Errorf("%d %+v", v, why)
+	}
+	invalid := &nl.Error{What: "what", Errno: unix.EINVAL, Err: unix.EINVAL}
+	v, why = classify(link.AddRoute{On: on, Route: link.Route{Dst: netip.MustParsePrefix("10.9.0.0/16"), NextHopID: 20}}, invalid)
+	if v != verdictRetry || !strings.Contains(why.Next, "NextHop=") || !strings.Contains(why.Text, "over nexthop 20") {
+		t.Errorf("%d %+v", v, why)
+	}
+}
+
+// A nexthop that could not be deleted, and so not be set, stays ours.
+func TestRefusedDeleteDisownsNothing(t *testing.T) {
+	on := link.Target{Link: "ib0", Ifindex: 10}
+	old := link.NextHopObject{ID: 7, Group: []link.GroupMember{{ID: 8, Weight: 1}}, Proto: link.ProtoStatic}
+	d := New(Config{System: system(t, 1), Store: &notes{}})
+	d.rec = &link.Record{Links: []*link.LinkRecord{{Ifindex: on.Ifindex, Name: on.Link, NextHops: []link.NextHopObject{old}}}}
+	del := link.DelNextHop{On: on, NextHop: old}
+	set := link.SetNextHop{On: on, NextHop: link.NextHopObject{ID: 7, Family: 4, Ifindex: on.Ifindex, Dev: on.Link, Proto: link.ProtoStatic}}
+	d.intend(del)
+	d.intend(set)
+	d.result(del, "", unix.EBUSY)
+	d.result(set, "", unix.EEXIST)
+	if d.rec.Reconcile(&link.Snapshot{Links: []link.Link{{Index: 10, Name: "ib0"}}, NextHops: []link.NextHopObject{old}}) || len(d.rec.NextHopIDs()) != 1 {
+		t.Errorf("the record: %+v", d.rec.Links[0])
 	}
 }

@@ -1,6 +1,7 @@
 package rtnl
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -40,23 +41,32 @@ const (
 	nhaFDB = 11 // NHA_FDB
 )
 
-// NextHopObjects dumps the nexthop objects; EOPNOTSUPP before Linux 5.3.
-func (c *Conn) NextHopObjects() ([]NextHopObject, error) {
-	r := nl.NewRequest("list nexthops", unix.RTM_GETNEXTHOP, 0, nl.Build(make([]byte, sizeNhMsg)...))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var out []NextHopObject
-	err := c.Dump(r, func() { out = nil }, func(typ uint16, data []byte) error {
-		if typ != unix.RTM_NEWNEXTHOP {
-			return nil
-		}
-		n, err := decodeNextHop(data)
-		if err == nil {
-			out = append(out, n)
+// NextHopObjects reads the nexthop objects with these IDs, in this order and without
+// those that do not exist; EOPNOTSUPP before Linux 5.3. A dump has all those of a router.
+func (c *Conn) NextHopObjects(ids []uint32) ([]NextHopObject, error) {
+	rs := make([]nl.Request, len(ids))
+	for i, id := range ids {
+		w := nl.Build(make([]byte, sizeNhMsg)...).Uint32(unix.NHA_ID, id)
+		rs[i] = nl.NewRequest(fmt.Sprintf("read nexthop %d", id), unix.RTM_GETNEXTHOP, 0, w)
+	}
+	found := make([]NextHopObject, len(ids))
+	errs := c.Ask(rs, func(i int, typ uint16, data []byte) (err error) {
+		if typ == unix.RTM_NEWNEXTHOP {
+			found[i], err = decodeNextHop(data)
 		}
 		return err
 	})
-	return out, err
+	var out []NextHopObject
+	for i, n := range found {
+		switch err := errs[i]; {
+		case errors.Is(err, unix.ENOENT):
+		case err != nil:
+			return nil, err
+		case n.ID == ids[i]:
+			out = append(out, n)
+		}
+	}
+	return out, nil
 }
 
 func decodeNextHop(b []byte) (n NextHopObject, err error) {

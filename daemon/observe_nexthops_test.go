@@ -118,7 +118,8 @@ func TestNextHopRefusals(t *testing.T) {
 	if v != verdictGiveUp || !strings.Contains(why.Next, "net.ipv6.conf.ib0.disable_ipv6") {
 		t.Errorf("%d %+v", v, why)
 	}
-	if v, why = classify(link.SetNextHop{On: on, NextHop: link.NextHopObject{ID: 7, Family: 4}}, refused); !strings.Contains(why.Next, "CAP_NET_ADMIN") {
+	v, why = classify(link.SetNextHop{On: on, NextHop: link.NextHopObject{ID: 7, Family: 4}}, refused)
+	if !strings.Contains(why.Next, "CAP_NET_ADMIN") {
 		t.Errorf("%d %+v", v, why)
 	}
 	invalid := &nl.Error{What: "what", Errno: unix.EINVAL, Err: unix.EINVAL}
@@ -140,7 +141,8 @@ func TestRefusedDeleteDisownsNothing(t *testing.T) {
 	d.intend(set)
 	d.result(del, "", unix.EBUSY)
 	d.result(set, "", unix.EEXIST)
-	if d.rec.Reconcile(&link.Snapshot{Links: []link.Link{{Index: 10, Name: "ib0"}}, NextHops: []link.NextHopObject{old}}) || len(d.rec.NextHopIDs()) != 1 {
+	now := &link.Snapshot{Links: []link.Link{{Index: 10, Name: "ib0"}}, NextHops: []link.NextHopObject{old}}
+	if d.rec.Reconcile(now) || len(d.rec.NextHopIDs()) != 1 {
 		t.Errorf("the record: %+v", d.rec.Links[0])
 	}
 }

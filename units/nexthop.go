@@ -200,6 +200,9 @@ func (p *parser) routeNextHop(x *Route, is6 bool) bool {
 	case x.Type.Set && x.Type.V != RouteUnicast:
 		return bad("a route of type %s (%s) leads over no nexthop; write Blackhole=yes in [NextHop] to discard packets",
 			x.Type.V, x.Type.Pos)
+	case !is6 && x.Scope.Set && x.Scope.V >= ScopeHost:
+		return bad("a route of scope %s (%s) leads over no gateway and no group, so not over NextHop=%d; remove Scope=",
+			x.Scope.V, x.Scope.Pos, n.V)
 	case is6 && x.Source.Set:
 		return bad("the kernel has no IPv6 routes with both NextHop= and Source= (%s)", x.Source.Pos)
 	}
@@ -233,8 +236,11 @@ func (p *parser) checkNextHops() {
 	})
 	u.Routes = slices.DeleteFunc(u.Routes, func(r Route) bool {
 		o := own[r.NextHop.V]
-		if !r.NextHop.Set || o == nil || !r.Is6() {
+		if !r.NextHop.Set || o == nil {
 			return false
+		}
+		if !r.Is6() {
+			return p.onLinkScope(&r, o, own)
 		}
 		v4 := len(o.Group) == 0 && !o.Is6()
 		for _, m := range o.Group {
@@ -248,6 +254,25 @@ func (p *parser) checkNextHops() {
 		}
 		return v4
 	})
+}
+
+// onLinkScope reports a route of a scope that the kernel refuses over a nexthop with
+// OnLink=, or over a group with such a one.
+func (p *parser) onLinkScope(r *Route, n *NextHopObject, own map[uint32]*NextHopObject) bool {
+	all := []*NextHopObject{n}
+	for _, m := range n.Group {
+		if x := own[m.V.ID]; x != nil {
+			all = append(all, x)
+		}
+	}
+	i := slices.IndexFunc(all, func(x *NextHopObject) bool { return x.OnLink.V })
+	if i < 0 || !r.Scope.Set || r.Scope.V < ScopeLink {
+		return false
+	}
+	p.at("Route", "NextHop").problem(r.NextHop.Pos, Warning, notUsed,
+		"a route of scope %s (%s) cannot lead over nexthop %d with OnLink=yes (%s); remove Scope=", r.Scope.V, r.Scope.Pos, all[i].ID.V,
+		all[i].OnLink.Pos)
+	return true
 }
 
 // UsesNextHops reports that the unit has nexthop objects or routes over some, and so

@@ -40,6 +40,8 @@ type Options struct {
 	// 0: the default of 3), TrapInterval how long apart (default 1 s).
 	TrapRepeats  int
 	TrapInterval time.Duration
+	// KeepLanes has ports in use decline other OperationalVLs.
+	KeepLanes bool
 	// Trace is called for every SMP that reaches an agent of a node, under the
 	// lock: it must not call the Sim.
 	Trace func(node ib.GUID, req *mad.Buf)

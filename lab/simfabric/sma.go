@@ -371,7 +371,7 @@ func (s *Sim) setPortInfo(p *port, d *[64]byte) mad.Status {
 		}
 		i.SetNeighborMTU(in.NeighborMTU())
 	}
-	if in.OperVLs() != 0 {
+	if in.OperVLs() != 0 && !(s.opt.KeepLanes && i.State() >= ib.PortArmed) {
 		i.SetOperVLs(min(in.OperVLs(), i.VLCap()))
 	}
 	i.SetVLHighLimit(in.VLHighLimit())

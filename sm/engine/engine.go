@@ -156,6 +156,7 @@ func New(tr transport.Transport, cfg Config) *Subnet {
 	s.managers = managers{polled: map[ib.GUID]poll{}, unknownPeers: map[ib.GUID]time.Time{}}
 	s.rivals.said = map[ib.GUID]time.Time{}
 	s.served = served{admin: sa.New(cfg.SA), shares: shares{}, guids: map[guidKey]mad.GUIDInfo{}, reports: newReports()}
+	s.prog.noVLs = map[ib.GUID]bool{}
 	s.win.most = max(2*cfg.Window, 64) + 16
 	s.counters.Received = map[string]uint64{}
 	return s

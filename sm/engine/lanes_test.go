@@ -1,6 +1,8 @@
 package engine_test
 
 import (
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,7 +13,9 @@ import (
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/qos"
+	"ibnetworkd/sm/transport"
 )
 
 // lanesWritten checks the mapping of all pairs of linked ports of all switches, on links
@@ -33,7 +37,7 @@ func (w *world) lanesWritten(t *testing.T) {
 		for sl := range want {
 			want[sl] = ib.VL(sl % qos.VLs(pi.OperVLs()))
 		}
-		if want[1] != 1 {
+		if between := n.Switch != fabric.None && f.Nodes[f.Ports[out.Peer].Node].Switch != fabric.None; between && want[1] != 1 {
 			t.Fatalf("%s has one lane", f.PortName(o))
 		}
 		in := []uint8{0}
@@ -96,4 +100,114 @@ func TestLanesOfLateLink(t *testing.T) {
 			}
 		})
 	}
+}
+
+// While a switch has not answered a mapping, or has refused it, the tables need one lane.
+// Levels are used once it is written, or the switch that refused it is gone.
+func TestUnwrittenLanes(t *testing.T) {
+	for name, refuses := range map[string]bool{"no answer": false, "refusal": true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := gen.CutCables(gen.Torus([]int{5, 5}, 1), 3, 6)
+			w := newWorld(t, f, simfabric.Options{})
+			defer w.close()
+			var on atomic.Bool
+			on.Store(true)
+			var at []uint8 // of the only switch that does not take it
+			hit := func(path []uint8, a mad.AttrID, mod uint32) bool {
+				if a != mad.AttrSLtoVL || len(path) != 4 || mod == 0 || !on.Load() {
+					return false
+				}
+				if at == nil {
+					at = slices.Clone(path)
+				}
+				return slices.Equal(at, path)
+			}
+			s, _ := w.managerOn(f.SMPort, engine.Config{QoS: &qos.Options{}}, func(tr transport.Transport) transport.Transport {
+				return refusal{tr, func(path []uint8, a mad.AttrID, mod uint32) bool { return hit(path, a, mod) }, !refuses}
+			})
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if x := s.Snapshot(); x.Layers > 1 || len(at) == 0 {
+				t.Errorf("%s: %q on %d layers", name, x.Routing, x.Layers)
+			}
+			w.settle(f.SMPort, s, time.Second) // finds a credit loop where only service levels prevent one
+			if refuses {
+				n := f.Ports[f.SMPort].Node
+				for _, p := range at {
+					n = f.Ports[f.Ports[f.Port(n, p)].Peer].Node
+				}
+				w.off[n] = true
+				w.sim.PowerOff(f.Nodes[n].GUID)
+				time.Sleep(20 * time.Second)
+			} else {
+				on.Store(false)
+				time.Sleep(30 * time.Second)
+				w.lanesWritten(t)
+			}
+			synctest.Wait()
+			if x := s.Snapshot(); x.Layers < 2 {
+				t.Errorf("%s: %q on %d layers in the end", name, x.Routing, x.Layers)
+			}
+		})
+	}
+}
+
+// Routes count on the lanes that links in use have: another manager may have brought
+// them up with one, and a device may decline more.
+func TestLanesInUse(t *testing.T) {
+	for name, keeps := range map[string]bool{"kept": true, "raised": false} {
+		synctest.Test(t, func(t *testing.T) {
+			f := gen.CutCables(gen.Torus([]int{5, 5}, 1), 3, 6)
+			w := newWorld(t, f, simfabric.Options{KeepLanes: keeps})
+			defer w.close()
+			pol := program.DefaultPolicy()
+			pol.OperVLs = 1
+			_, end := w.manager(f.SMPort, engine.Config{Policy: pol})
+			time.Sleep(5 * time.Second)
+			end()
+			s, _ := w.manager(f.SMPort, engine.Config{QoS: &qos.Options{}})
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			x := s.Snapshot()
+			if (x.Layers > 1) == keeps || !w.sim.AllActive() || len(x.Retrying) != 0 {
+				t.Errorf("%s: %q on %d layers, all active %v, retrying %v", name, x.Routing, x.Layers, w.sim.AllActive(), x.Retrying)
+			}
+			if keeps {
+				w.settle(f.SMPort, s, time.Second)
+				for p := range f.Ports {
+					if q := &f.Ports[p]; q.Peer != fabric.None && f.Nodes[q.Node].Switch != fabric.None && q.Num != 0 {
+						if m, err := w.sim.SLtoVL(f.Nodes[q.Node].GUID, 0, q.Num); err != nil || m != (mad.SLtoVL{}) {
+							t.Errorf("%s has one lane, packets are mapped to %v, %v", f.PortName(int32(p)), m, err)
+						}
+					}
+				}
+				return
+			}
+			w.lanesWritten(t)
+		})
+	}
+}
+
+// All mappings are written before the first block of the tables that need them.
+func TestLanesBeforeTables(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.CutCables(gen.Torus([]int{5, 5}, 1), 3, 6)
+		tables, late := 0, 0
+		w := newWorld(t, f, simfabric.Options{Trace: func(_ ib.GUID, b *mad.Buf) {
+			switch a := mad.AttrOf(b); {
+			case mad.MethodOf(b) != mad.MethodSet:
+			case a == mad.AttrLFT:
+				tables++
+			case (a == mad.AttrSLtoVL || a == mad.AttrVLArb) && tables > 0:
+				late++
+			}
+		}})
+		defer w.close()
+		w.manager(f.SMPort, engine.Config{QoS: &qos.Options{}})
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if tables == 0 || late > 0 {
+			t.Errorf("%d tables of lanes are written after one of %d blocks", late, tables)
+		}
+	})
 }

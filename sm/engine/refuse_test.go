@@ -24,6 +24,7 @@ import (
 type refusal struct {
 	transport.Transport
 	refuse func(path []uint8, a mad.AttrID, mod uint32) bool
+	silent bool // they do not answer instead
 }
 
 func (r refusal) Recv(ctx context.Context, into []transport.Packet) (int, error) {
@@ -33,7 +34,10 @@ func (r refusal) Recv(ctx context.Context, into []transport.Packet) (int, error)
 		if p.Err == nil && mad.ClassOf(&p.MAD) == mad.ClassSubnDR && mad.MethodOf(&p.MAD) == mad.MethodGetResp && mad.TIDOf(&p.MAD)>>31&1 == 0 {
 			var m mad.SMP
 			m.Decode(&p.MAD)
-			if r.refuse(m.Path(), m.Attr, m.Mod) {
+			switch hit := r.refuse(m.Path(), m.Attr, m.Mod); {
+			case hit && r.silent:
+				p.Err = transport.ErrTimeout
+			case hit:
 				mad.SetStatus(&p.MAD, mad.StatusInvalidField|mad.StatusDirection)
 			}
 		}
@@ -69,7 +73,7 @@ func TestRefusedTables(t *testing.T) {
 				log := new(buffer)
 				tt.cfg.Log = slog.New(slog.NewTextHandler(log, nil))
 				s, _ := w.managerOn(f.SMPort, tt.cfg, func(tr transport.Transport) transport.Transport {
-					return refusal{tr, func(path []uint8, a mad.AttrID, mod uint32) bool {
+					return refusal{Transport: tr, refuse: func(path []uint8, a mad.AttrID, mod uint32) bool {
 						if a != tt.attr || len(path) == 0 {
 							return false
 						}
@@ -99,7 +103,7 @@ func TestRefusedLanes(t *testing.T) {
 		w := newWorld(t, f, simfabric.Options{})
 		defer w.close()
 		s, _ := w.managerOn(f.SMPort, engine.Config{QoS: &qos.Options{}}, func(tr transport.Transport) transport.Transport {
-			return refusal{tr, func(path []uint8, a mad.AttrID, mod uint32) bool { return a == mad.AttrSLtoVL && len(path) == 3 }}
+			return refusal{Transport: tr, refuse: func(path []uint8, a mad.AttrID, mod uint32) bool { return a == mad.AttrSLtoVL && len(path) == 3 }}
 		})
 		// settle finds a credit loop where only service levels prevent one.
 		w.settle(f.SMPort, s, 5*time.Second)

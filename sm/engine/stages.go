@@ -12,6 +12,7 @@ import (
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/pkey"
 	"ibnetworkd/sm/program"
+	"ibnetworkd/sm/qos"
 	"ibnetworkd/sm/qos/policy"
 	"ibnetworkd/sm/route"
 	"ibnetworkd/sm/sa"
@@ -32,6 +33,8 @@ func (w *sweep) assignLIDs(ctx context.Context) (err error) {
 	w.have = w.s.remap(w.f, w.res)
 	w.bad, w.due = make([]bool, len(w.f.Nodes)), make([]bool, len(w.f.Nodes))
 	w.ownLFT, w.refusedKeys = make([]bool, len(w.f.Switches)), map[uint64]bool{}
+	w.unmapped, w.was = map[int32]bool{}, w.s.prog.want
+	w.forgetUnmapped()
 	return nil
 }
 
@@ -73,12 +76,17 @@ func (w *sweep) route(ctx context.Context) error {
 		s.prog.reroute = false
 		g := s.routed(f)
 		opt := s.cfg.Route
-		opt.Previous, opt.Order = w.have.lft, s.prog.want.order
-		opt.SL, opt.Trunk = s.prog.want.sl.Carry(s.prog.want.at, g), route.CarryTrunk(s.prog.want.trunk, s.prog.want.at, g)
-		if s.cfg.QoS != nil && !s.prog.noVLs {
-			opt.Layers = levels(s.cfg.QoS)
+		opt.Previous, opt.Order = w.have.lft, w.was.order
+		opt.SL, opt.Trunk = w.was.sl.Carry(w.was.at, g), route.CarryTrunk(w.was.trunk, w.was.at, g)
+		q := s.cfg.QoS
+		if q != nil {
+			inUse, fewest := w.lanesInUse()
+			q = &qos.Options{MaxVLs: q.MaxVLs, Weights: q.Weights, High: q.High, InUse: inUse}
+			if len(s.prog.noVLs) == 0 {
+				opt.Layers = min(levels(q), fewest)
+			}
 		}
-		r, err := compute(ctx, s, func() built { return build(g, opt, s.cfg.QoS) })
+		r, err := compute(ctx, s, func() built { return build(g, opt, q) })
 		if err != nil {
 			return err
 		}
@@ -102,6 +110,7 @@ func (w *sweep) route(ctx context.Context) error {
 			w.pol.VLs[i] = s.prog.want.qos.OperVLs(int32(i))
 		}
 	}
+	w.pol.SMSLs = nil
 	if s.prog.want.sl != nil {
 		// What hosts ask the manager takes the way that its level is free of
 		// deadlocks on, as everything else.
@@ -232,15 +241,10 @@ func (w *sweep) bindPolicy(ctx context.Context) (*policy.Bound, error) {
 }
 
 // setLinkedPorts sets PortInfo of switch ports 0 and of ports that are up, then
-// the lanes and alias GUIDs of all ports.
+// alias GUIDs.
 func (w *sweep) setLinkedPorts(ctx context.Context) error {
 	rereg := w.reregisterPorts()
-	var reqs []smp.Request
-	if w.s.prog.want.qos != nil {
-		reqs = program.QoS(w.f, w.s.prog.want.qos, &w.have.lanes)
-		w.have.lanes.Wrote(w.f, w.s.prog.want.qos, reqs)
-	}
-	reqs = append(reqs, w.s.aliasGUIDs(w.f)...)
+	reqs := w.s.aliasGUIDs(w.f)
 	w.sets += len(reqs)
 	ports := program.Ports{Fabric: w.f, Policy: w.pol, Declined: w.have.declined, Stage: program.Configure, Reregister: rereg,
 		Done: w.answered}

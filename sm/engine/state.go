@@ -135,7 +135,9 @@ type programmed struct {
 	memory  lid.Memory
 	saved   bool // memory is in the store: set by save, cleared when a sweep changes LIDs
 	reroute bool // routes are to be computed whatever the shape: set by Drain
-	noVLs   bool // switches refuse what routing by service levels needs: set by finish, never cleared
+	// noVLs are switches whose SL-to-VL tables are not written, so that routes do without
+	// service levels: true has refused them, until it leaves, false has not answered.
+	noVLs map[ib.GUID]bool
 	// violations has the M_Key violations that ports had counted when last asked.
 	violations map[ib.GUID]uint16
 }

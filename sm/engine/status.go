@@ -127,7 +127,7 @@ func (s *Subnet) publish() {
 func (s *Subnet) routing(x *Snapshot) control.Routing {
 	r := &s.cfg.Route
 	return control.Routing{Device: x.Device, Port: x.Port, PortGUID: x.PortGUID, State: x.State, Engine: r.Engine,
-		QoS: s.cfg.QoS != nil && !s.prog.noVLs, Roots: r.Roots, Compute: r.Compute, IO: r.IO, HopWeights: r.HopWeights,
+		QoS: s.cfg.QoS != nil && len(s.prog.noVLs) == 0, Roots: r.Roots, Compute: r.Compute, IO: r.IO, HopWeights: r.HopWeights,
 		HostOrder: r.HostOrder, Drained: s.drained, LMC: s.cfg.LMC,
 		InForce: s.prog.want.engine, Layers: s.prog.want.layers, Order: s.prog.want.order}
 }

@@ -42,7 +42,8 @@ type sweep struct {
 	due         []bool          // by node: it refused something, and is tried again
 	ownLFT      []bool          // by switch: the row of have.lft is not shared with a published one
 	refusedKeys map[uint64]bool // ports that refused a block of their P_Key table
-	refusedVLs  bool            // a switch refused its SL-to-VL table
+	unmapped    map[int32]bool  // switches by node that did not take an SL-to-VL table: whether they refused it
+	was         routes          // before the sweep
 }
 
 // stage is a step of a sweep; each begins when all SMPs of the one before it
@@ -57,11 +58,12 @@ var stages = [...]stage{
 	(*sweep).route,
 	(*sweep).planPKeys,
 	(*sweep).setSwitches,
+	(*sweep).setLanes, // SL2VL and VLArb of ports that are up
 	(*sweep).setLevels,
 	(*sweep).setLFTs,
 	(*sweep).setPKeys,
 	(*sweep).serveFirst,
-	(*sweep).setLinkedPorts, // PortInfo, SL2VL, VLArb and GUIDInfo of ports that are up
+	(*sweep).setLinkedPorts, // PortInfo and GUIDInfo of ports that are up
 	(*sweep).keep,
 	(*sweep).arm,
 	(*sweep).setArmed,
@@ -124,11 +126,6 @@ func (w *sweep) finish() {
 		s.sweeps.fruitless = 0
 	} else {
 		s.sweeps.quietUntil = time.Now().Add(min(time.Millisecond<<min(s.sweeps.fruitless, 10), 200*time.Millisecond))
-	}
-	if w.refusedVLs && s.prog.want.layers > 1 {
-		s.warnOnce("noVLs", "switch rejected its SL-to-VL table; routing without service levels")
-		s.prog.noVLs, s.prog.want.lft = true, nil
-		s.ev.full, s.ev.reason = true, "switch rejected its SL-to-VL table"
 	}
 	w.retry()
 	w.report(w.f, changed || w.reason != "")
@@ -194,7 +191,9 @@ func (w *sweep) fail(node int32, r *smp.Reply) {
 	switch r.Attr {
 	case mad.AttrSLtoVL, mad.AttrVLArb, mad.AttrPKeyTable, mad.AttrGUIDInfo:
 		// The port does what it can without: it is not kept down for that.
-		w.refusedVLs = w.refusedVLs || r.Attr == mad.AttrSLtoVL && !r.Timeout && n.Switch != fabric.None
+		if r.Attr == mad.AttrSLtoVL && n.Switch != fabric.None {
+			w.unmapped[node] = w.unmapped[node] || !r.Timeout
+		}
 	default:
 		w.bad[node] = true
 	}

@@ -17,6 +17,7 @@ type tables struct {
 	pkeys        [][]ib.PKey
 	declined     program.Declined
 	lanes        program.Lanes
+	kept         []bool // by port: its link is in use and did not take more lanes
 	reregistered []bool // by port: its clients were asked to register with this manager
 }
 
@@ -24,7 +25,7 @@ func newTables(f *fabric.Fabric) tables {
 	sw, ports := len(f.Switches), len(f.Ports)
 	return tables{lft: make([][]uint8, sw), mft: make(mcast.Tables, sw), unknownMFT: make([]bool, sw), unprobed: make([]bool, sw),
 		declined: make(program.Declined, ports), reregistered: make([]bool, ports),
-		lanes: program.Lanes{VLs: make([]uint8, ports), In: make([]bool, ports)}}
+		lanes: program.Lanes{VLs: make([]uint8, ports), In: make([]bool, ports)}, kept: make([]bool, ports)}
 }
 
 // remap carries the known contents over to a new set of indices.
@@ -48,6 +49,7 @@ func (s *Subnet) remap(f *fabric.Fabric, res *discover.Result) tables {
 		a, count := f.PortRange(int32(n))
 		b, _ := old.PortRange(o)
 		copy(t.declined[a:a+count], had.declined[b:b+count])
+		copy(t.kept[a:a+count], had.kept[b:b+count])
 		copy(t.lanes.VLs[a:a+count], had.lanes.VLs[b:b+count])
 		copy(t.lanes.In[a:a+count], had.lanes.In[b:b+count])
 		for k := range count {

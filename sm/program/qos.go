@@ -85,3 +85,24 @@ func QoS(f *fabric.Fabric, t VLTables, have *Lanes) []smp.Request {
 	}
 	return out
 }
+
+// OperVLs gives the Set that changes the lanes of a switch's external port and nothing
+// else; false without a way to it. The tag is the port index.
+func OperVLs(f *fabric.Fabric, i int32, code uint8) (smp.Request, bool) {
+	path, ok := PathTo(f, i)
+	if !ok {
+		return smp.Request{}, false
+	}
+	p := &f.Ports[i]
+	w := p.Info
+	w.SetState(0)
+	w.SetPhysState(0)
+	w.SetLinkDownDefault(0)
+	w.SetOperVLs(code)
+	r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrPortInfo, Mod: uint32(p.Num), Path: path, Tag: uint64(i), MKey: Key(f, i)}
+	if !f.Nodes[p.Node].NoExtendedSpeeds {
+		r.Mod |= smp.ExtendedSpeeds
+	}
+	r.Data = w.Wire()
+	return r, true
+}

@@ -24,6 +24,9 @@ type Options struct {
 	Weights [16]uint8
 	// High are the service levels whose lanes go first.
 	High [16]bool
+	// InUse bounds the lanes of links by port: those in use may not take more than they
+	// were brought up with. 0, and nil for all, is no bound.
+	InUse []uint8
 }
 
 // Tables answers for every port of a fabric. The zero value is of no use; make
@@ -76,6 +79,9 @@ func Build(f *fabric.Fabric, layers int, opt Options) (*Tables, error) {
 		n := max(1, VLs(p.Info.VLCap()))
 		if p.Peer != fabric.None {
 			n = min(n, max(1, VLs(f.Ports[p.Peer].Info.VLCap())))
+		}
+		if i < len(opt.InUse) && opt.InUse[i] > 0 {
+			n = min(n, int(opt.InUse[i]))
 		}
 		n = VLs(Code(min(n, limit)))
 		t.lanes[i] = uint8(n)

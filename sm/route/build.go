@@ -63,6 +63,9 @@ type Options struct {
 	// own; 0 means 1. With several, paths through a torus are the shortest,
 	// and those through other graphs without levels nearly so.
 	Layers int
+	// OwnLevels is set where service levels are chosen for something else: a share of the
+	// links, a QoS policy or a partition. Auto takes no layers then, which leave no choice.
+	OwnLevels bool
 }
 
 // Layers gives the service level of the path between two switches, by switch
@@ -281,26 +284,18 @@ func (b *builder) try(r *Result, opt Options) error {
 		b.dor(r, t)
 		b.check(r)
 	case Layered:
-		base := b.base(opt)
-		y, err := b.layered(&base, opt)
-		if err != nil {
-			return err
+		y, ok := b.resumed(opt)
+		if !ok {
+			count, err := b.layersFor(opt)
+			if err != nil {
+				return err
+			}
+			base := b.fresh()
+			y = b.layered(&base, count)
 		}
 		*r = y
 	}
 	return nil
-}
-
-// base is the tables that layers begin with: those of up/down, without regard to tables in
-// force, if these are on layers.
-func (b *builder) base(opt Options) (r Result) {
-	from := *b
-	if opt.SL != nil {
-		from.prev = nil
-	}
-	r.NumLayers = 1
-	from.upDown(&r)
-	return r
 }
 
 // tooSmall cuts the rows of switches whose tables do not reach to the highest
@@ -326,28 +321,28 @@ type builder struct {
 }
 
 func (b *builder) auto(r *Result, opt Options) {
-	layers := min(b.lanes(), opt.Layers) > 1 && len(b.roots) == 0 && !slices.Contains(b.kind, server)
+	layers := min(b.lanes(), opt.Layers) > 1 && len(b.roots) == 0 && !slices.Contains(b.kind, server) && !opt.OwnLevels
 	if len(b.roots) == 0 {
 		if levels, tree := b.levels(); tree {
 			r.Engine = FatTree
 			b.ordered(r, b.treeOrder(levels))
 			return
 		}
+		// Levels with a tree for multicast are those of layers, and stay.
+		if layers && opt.Trunk != nil {
+			if y, ok := b.resumed(opt); ok {
+				*r = y
+				return
+			}
+		}
 		// A long ring or a torus always has credit loops under minimum hop;
 		// checking first saves building the tables twice.
 		if t := b.grid(); t != nil {
 			t.open = t.layers() > min(b.lanes(), max(1, opt.Layers))
 			layers = layers && t.open
-			if t.layers() > 1 || len(t.dims) > 1 {
-				b.dor(r, t)
+			if (t.layers() > 1 || len(t.dims) > 1) && b.open(r, t, layers, opt) {
+				return
 			}
-		}
-		if r.Engine == DOR && CreditLoop(b.f, r.LFT, r.SL) == nil {
-			if layers {
-				base := b.base(opt)
-				b.better(r, &base, opt)
-			}
-			return
 		}
 		*r = Result{Engine: MinHop, NumLayers: 1}
 		if e := (&minHop{g: b.graph}); b.safe(e) {
@@ -355,13 +350,29 @@ func (b *builder) auto(r *Result, opt Options) {
 			return
 		}
 	}
-	if !layers {
-		b.upDown(r)
+	if layers && b.better(r, opt) {
 		return
 	}
-	base := b.base(opt)
-	*r = base
-	b.better(r, &base, opt)
+	*r = Result{NumLayers: 1}
+	b.upDown(r)
+}
+
+// open makes tables by dimension order, or on layers where these are better. It is false
+// where they have a credit loop.
+func (b *builder) open(r *Result, t *grid, layers bool, opt Options) bool {
+	by := *b
+	if layers {
+		by.prev = nil
+	}
+	by.dor(r, t)
+	if CreditLoop(b.f, r.LFT, r.SL) != nil {
+		return false
+	}
+	if layers && !b.better(r, opt) && b.prev != nil {
+		*r = Result{NumLayers: 1}
+		b.dor(r, t)
+	}
+	return true
 }
 
 // check warns of credit loops in tables of an engine that was asked for.

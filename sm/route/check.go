@@ -48,6 +48,9 @@ func CreditLoop(f *fabric.Fabric, lft [][]uint8, sl Layers) []string {
 					}
 					at, e := s, fabric.None
 					for range g.n {
+						if int(to.lid) >= len(lft[at]) {
+							break
+						}
 						p := lft[at][to.lid]
 						if e != fabric.None && p != NoPort {
 							dep[e][p>>6] |= 1 << (p & 63)

@@ -17,6 +17,9 @@ const (
 	// layeredGain is what the busiest link must be relieved to for layers to be used
 	// where they are not in force.
 	layeredGain = 0.9
+	// layeredLater is the same after tables on one lane that are in force, for all levels
+	// change with it.
+	layeredLater = 0.75
 	// layeredPasses bounds each of the ways that layered.search goes.
 	layeredPasses = 8
 )
@@ -28,12 +31,13 @@ const (
 // It begins with up/down: whatever layers its paths are spread over, none has a cycle.
 // From there each LID is routed again and again, each switch by the cheapest link
 // whose path fits into the layer of the pair, or with which the paths of the pair fit
-// into another one. Tables and layers are free of loops at every moment.
+// into another one. Tables and layers are free of loops at every moment of the search.
 type layered struct {
 	*assignment
 	layers  []*acyclic
 	of      Layers
 	eager   bool // a pair rather changes its layer than takes the next link
+	frozen  bool // no pair changes its layer
 	moves   int  // of pairs to other layers, since it was set to 0
 	settled []bool
 	path    []int32
@@ -72,18 +76,24 @@ func newLayered(b *builder, t *turns, order []ib.GUID, trunk []uint8, count int)
 	return y
 }
 
-// layered makes tables from those of base, which are of up/down.
-func (b *builder) layered(base *Result, opt Options) (r Result, err error) {
+// layersFor is how many layers tables may have, or why there are none.
+func (b *builder) layersFor(opt Options) (int, error) {
 	count := min(b.lanes(), opt.Layers)
 	switch {
 	case opt.Layers < 2:
-		return r, errors.New("routing engine layered needs service levels, which QoS gives it")
+		return 0, errors.New("routing engine layered needs service levels, which QoS gives it")
 	case count < 2:
-		return r, errors.New("routing engine layered: a link between switches has one virtual lane, two are needed at least")
+		return 0, errors.New("routing engine layered: a link between switches has one virtual lane, two are needed at least")
 	case b.n*b.top > layeredWork/8:
-		return r, fmt.Errorf("routing engine layered: %d switches and LIDs up to %d are too many to search for layers", b.n, b.top)
+		return 0, fmt.Errorf("routing engine layered: %d switches and LIDs up to %d are too many to search for layers", b.n, b.top)
 	}
-	t, trunk := newTurns(b.graph), b.trunk(base.Order, nil)
+	return count, nil
+}
+
+// layered makes tables from those of base, which are of up/down. Tables in force have
+// no influence: a manager that takes over has to find the levels that hosts have.
+func (b *builder) layered(base *Result, count int) Result {
+	t, trunk := newTurns(b.graph), b.trunk(base.Order)
 	bound := b.bound()
 	var best *layered
 	left := layeredWork
@@ -98,41 +108,55 @@ func (b *builder) layered(base *Result, opt Options) (r Result, err error) {
 			break
 		}
 	}
-	order := base.Order
-	if opt.SL != nil {
-		// The tree of multicast stays too, by the order in force as far as that leads everywhere.
-		kept := base.Order
-		if b.prior != nil {
-			kept = b.named(b.connectedOrder(b.prior))
-		}
-		tree := b.trunk(kept, opt.Trunk)
-		y := newLayered(b, t, kept, tree, count)
-		// A host that goes on with a level of before is free of deadlock only among others
-		// that do: so layers stay for longer than tables on one lane do.
-		limit := best.worst() + best.worst()/4
-		if y.resume(b.prev, opt.SL) && y.eased(limit) <= limit {
-			best, order, trunk = y, kept, tree
-		}
-	}
-	r = Result{Engine: Layered, LFT: best.lft, SL: best.of, NumLayers: best.used(), Order: order, Trunk: trunk,
-		Worst: float64(best.worst()) / 16, Bound: float64(bound) / 16}
-	return r, nil
+	return best.result(base.Order, trunk, bound)
 }
 
-// better replaces the result by one with layers where that relieves the busiest link by
-// enough; layers in force stay while they are no worse.
-func (b *builder) better(r, base *Result, opt Options) {
-	y, err := b.layered(base, opt)
+func (y *layered) result(order []ib.GUID, trunk []uint8, bound int64) Result {
+	return Result{Engine: Layered, LFT: y.lft, SL: y.of, NumLayers: y.used(), Order: order, Trunk: trunk,
+		Worst: float64(y.worst()) / 16, Bound: float64(bound) / 16}
+}
+
+// better replaces the result, which is on one lane, by one with layers where that relieves
+// the busiest link by enough.
+func (b *builder) better(r *Result, opt Options) bool {
+	// Levels without a tree for multicast are those of a torus.
+	if opt.Trunk == nil {
+		if y, ok := b.resumed(opt); ok {
+			*r = y
+			return true
+		}
+	}
+	count, err := b.layersFor(opt)
 	if err != nil {
-		return
+		return false
 	}
-	limit := layeredGain * r.Worst
-	if opt.SL != nil {
-		limit = r.Worst
+	base := b.fresh()
+	y := b.layered(&base, count)
+	one := base.Worst
+	if r.Engine == DOR {
+		one = r.Worst
 	}
-	if y.Worst <= limit {
-		*r = y
+	gain := layeredGain
+	switch {
+	case opt.SL != nil:
+		gain = 1
+	case len(opt.Order) > 0:
+		gain = layeredLater
 	}
+	if y.Worst > gain*one {
+		return false
+	}
+	*r = y
+	return true
+}
+
+// fresh is the tables of up/down without regard to those in force.
+func (b *builder) fresh() (r Result) {
+	from := *b
+	from.prev, from.prior = nil, nil
+	r.NumLayers = 1
+	from.upDown(&r)
+	return r
 }
 
 // begin takes over tables without a credit loop, with the pairs spread over the layers
@@ -193,17 +217,6 @@ func (y *layered) visited() (n int) {
 	return n + y.spent
 }
 
-// eased routes only the LIDs again whose flows pass links with more than limit, and gives
-// the worst that is left.
-func (y *layered) eased(limit int64) int64 {
-	for n := 0; n < layeredPasses && y.worst() > limit; n++ {
-		y.sharpen(y.worst())
-		y.again(layeredWork, limit)
-	}
-	y.sharpen(0)
-	return y.worst()
-}
-
 // passes reports whether flows to a LID of d pass a link with more than limit.
 func (y *layered) passes(d int32, to dest, limit int64) bool {
 	for _, s := range y.c.order {
@@ -228,16 +241,21 @@ func (y *layered) again(work int, limit int64) {
 			return
 		}
 		y.bear(d, to, -1)
-		for _, s := range y.c.order {
-			y.was[s] = entry{y.lft[s][to.lid], y.of[s][d]}
-			y.take(y.of[s][d], stretch{s, d, to.lid})
-		}
-		clear(y.settled)
+		y.release(d, to)
 		if !y.lead(d, to) {
 			y.restore(d, to)
 		}
 		y.bear(d, to, 1)
 	})
+}
+
+// release takes the paths to a LID of d out of their layers.
+func (y *layered) release(d int32, to dest) {
+	clear(y.settled)
+	for _, s := range y.c.order {
+		y.was[s] = entry{y.lft[s][to.lid], y.of[s][d]}
+		y.take(y.of[s][d], stretch{s, d, to.lid})
+	}
 }
 
 // lead finds the ways to a LID of d from all switches that have none, by links whose
@@ -289,7 +307,7 @@ func (y *layered) join(s, d int32, to dest, links []int32) bool {
 		}
 	}
 	for _, o := range y.offers {
-		if y.eager {
+		if y.eager || y.frozen {
 			break
 		}
 		y.lft[s][to.lid] = y.port[o.link]
@@ -450,83 +468,4 @@ func (y *layered) used() int {
 		}
 	}
 	return int(most) + 1
-}
-
-// resume takes over tables and layers in force, with other ways for what has none any
-// more, or none that fits: the tree of multicast may have changed. It is false where
-// there are no such ways.
-func (y *layered) resume(lft [][]uint8, of Layers) bool {
-	if len(lft) != y.n || len(of) != y.n {
-		return false
-	}
-	y.each(func(d int32, to dest) {
-		y.lft[d][to.lid] = to.port
-		for _, s := range y.c.order {
-			if y.whole(lft, stretch{s, d, to.lid}) {
-				y.lft[s][to.lid] = lft[s][to.lid]
-			}
-		}
-	})
-	for s := range int32(y.n) {
-		for d := range s {
-			k := of[s][d] % uint8(len(y.layers))
-			y.of[s][d], y.of[d][s] = k, k
-			for _, p := range y.others(stretch{s, d, 0}) {
-				if !y.put(k, p) {
-					y.drop(p, s, d)
-				}
-			}
-		}
-	}
-	y.forgive()
-	fits := true
-	y.each(func(d int32, to dest) {
-		clear(y.settled)
-		for _, s := range y.c.order {
-			if path := y.links(stretch{s, d, to.lid}); len(path) > 0 {
-				y.settled[s], y.value[s] = true, 0
-				for _, l := range path {
-					y.value[s] += y.price[l]
-				}
-			}
-		}
-		if fits = fits && y.lead(d, to); fits {
-			y.bear(d, to, 1)
-		}
-	})
-	return fits
-}
-
-// drop takes out all paths to the LID of a path that does not fit, of the pairs before s
-// and d.
-func (y *layered) drop(p stretch, s, d int32) {
-	for x := range int32(y.n) {
-		if hi, lo := max(x, p.to), min(x, p.to); hi < s || hi == s && lo < d {
-			y.take(y.of[x][p.to], stretch{x, p.to, p.lid})
-		}
-	}
-	for x := range y.lft {
-		if int32(x) != p.to {
-			y.lft[x][p.lid] = NoPort
-		}
-	}
-}
-
-// whole reports whether tables lead over links that exist to a LID.
-func (y *layered) whole(lft [][]uint8, p stretch) bool {
-	at := p.from
-	for range y.n {
-		if at == p.to {
-			return true
-		}
-		if int(p.lid) >= len(lft[at]) {
-			return false
-		}
-		l := y.linkOf[int(at)<<8|int(lft[at][p.lid])]
-		if l == fabric.None {
-			return false
-		}
-		at = y.linkTo[l]
-	}
-	return false
 }

@@ -37,7 +37,7 @@ management packets, which needs root. With --file they are computed as ibnetsm
 would; states and MTUs are not in such a file. The engine and the hints for routes
 are those that the ibnetsm on this host reports, if it is the master. A file that is
 given replaces its list of that kind and leaves the others. Where another is the
-master, its hints are not known but for the files that are given.
+master, its hints are not known but for those that are given.
 
 ` + nodeHelp,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, s string) ([]string, cobra.ShellCompDirective) {

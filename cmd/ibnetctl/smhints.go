@@ -25,17 +25,23 @@ import (
 const routingTimeout = 10 * time.Second
 
 // hintFiles are the options of ibnetsm run that name files with hints for routes.
-type hintFiles struct{ roots, compute, io, hops, order string }
+type hintFiles struct {
+	roots, compute, io, hops, order string
+	drained                         []string // switches, by name or GUID
+}
 
 func (h *hintFiles) flags(f *pflag.FlagSet) {
 	f.StringVar(&h.roots, "root-guid-file", "", "the subnet manager takes the roots of ftree and updn from `FILE`")
 	f.StringVar(&h.compute, "cn-guid-file", "", "the subnet manager takes the compute nodes from `FILE`")
 	f.StringVar(&h.io, "io-guid-file", "", "the subnet manager takes the I/O nodes from `FILE`")
 	f.StringVar(&h.hops, "hop-weights-file", "", "the subnet manager takes the lengths of hops from `FILE`")
+	f.StringArrayVar(&h.drained, "drained", nil, "the subnet manager keeps routes off `SWITCH`; can be given several times")
 	f.StringVar(&h.order, "guid-routing-order-file", "", "the subnet manager takes the order of hosts from `FILE`")
 }
 
-func (h *hintFiles) given() bool { return *h != hintFiles{} }
+func (h *hintFiles) given() bool {
+	return h.roots+h.compute+h.io+h.hops+h.order != "" || len(h.drained) > 0
+}
 
 // read replaces the lists of a subnet manager's options for which there is a file, and
 // names them. A line that cannot be used is a warning: ibnetsm uses the others.
@@ -175,12 +181,25 @@ func (o *routesOptions) ofManager(ctx context.Context, r *fabricRoutes, query ro
 			r.opt.QoS = m.QoS
 		}
 	}
-	return o.ofFiles(r)
+	return o.ofFiles(r, r.Fabric)
 }
 
-// ofFiles takes the hints from the files that are given.
-func (o *routesOptions) ofFiles(r *fabricRoutes) error {
+// ofFiles takes the hints that are given: those of files, and the drained switches of f.
+func (o *routesOptions) ofFiles(r *fabricRoutes, f *fabric.Fabric) error {
 	replaced, warnings, err := o.hints.read(&r.opt.Route)
+	if len(o.hints.drained) > 0 {
+		replaced, r.opt.Drained = append(replaced, "drained switches"), nil
+	}
+	for _, word := range o.hints.drained {
+		n, e := explain.Nodes(f, word)
+		if e == nil && f.Nodes[n[0]].Switch == fabric.None {
+			e = fail(exitUsage, "%q is no switch", ib.Clip(word))
+		}
+		if e != nil {
+			return named(fmt.Errorf("--drained: %w", e))
+		}
+		r.opt.Drained = append(r.opt.Drained, f.Nodes[n[0]].GUID)
+	}
 	r.hints.replaced = replaced
 	r.warnings = append(r.warnings, warnings...)
 	return err

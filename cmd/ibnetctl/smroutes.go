@@ -48,6 +48,7 @@ func (o *routesOptions) flags(a *app, c *cobra.Command) {
 	o.timeout = timeoutFlag(c, time.Minute, "give up reading the fabric after `TIME`")
 	c.MarkFlagsMutuallyExclusive("file", "port")
 	_ = c.RegisterFlagCompletionFunc("port", a.completePorts)
+	_ = c.RegisterFlagCompletionFunc("drained", o.completeNodes)
 	_ = c.RegisterFlagCompletionFunc("routing", cobra.FixedCompletions(route.Engines, cobra.ShellCompDirectiveNoFileComp))
 }
 
@@ -195,8 +196,9 @@ func (a *app) routesOfFile(o *routesOptions, names fabric.Names) (*fabricRoutes,
 	if err != nil {
 		return nil, err
 	}
+	f = names.Apply(f)
 	r := &fabricRoutes{opt: o.options(), hints: hints{known: true}, source: o.file, note: "computed from the file, as ibnetsm does"}
-	if err := o.ofFiles(r); err != nil {
+	if err := o.ofFiles(r, f); err != nil {
 		return nil, err
 	}
 	if o.partitions != "" {
@@ -208,7 +210,7 @@ func (a *app) routesOfFile(o *routesOptions, names fabric.Names) (*fabricRoutes,
 			return nil, err
 		}
 	}
-	if r.Routes, err = explain.Compute(names.Apply(f), r.opt, nil); err != nil {
+	if r.Routes, err = explain.Compute(f, r.opt, nil); err != nil {
 		return nil, fmt.Errorf("%s: %w", o.file, err)
 	}
 	r.warnings = append(r.warnings, r.Routes.Warnings...)

@@ -39,7 +39,7 @@ subnet management packets, which needs root. With --file they are computed. Hint
 routes are those that the ibnetsm on this host reports, if it is the master. A file
 that is given replaces its list of that kind and leaves the others, and --qos=false
 counts too. Where another is the master, its hints and drained switches are not known
-but for the files that are given.
+but for those that are given.
 
 ` + nodeHelp + ` The name of a host means all its adapters. Each option can be given
 several times.`,

@@ -131,16 +131,19 @@ func (w *sweep) unmappedChanged() bool {
 				w.f.Nodes[n].Name(), "guid", g.String(), "refused", refused)
 		}
 	}
+	w.regained = w.regained || without && len(s.prog.noVLs) == 0
 	return without != (len(s.prog.noVLs) > 0)
 }
 
 // forgetUnmapped drops those that left the subnet.
 func (w *sweep) forgetUnmapped() {
+	without := len(w.s.prog.noVLs) > 0
 	for g := range w.s.prog.noVLs {
 		if w.f.NodeByGUID(g) == fabric.None {
 			delete(w.s.prog.noVLs, g)
 		}
 	}
+	w.regained = without && len(w.s.prog.noVLs) == 0
 }
 
 // betweenSwitches reports whether a port has a link from a switch to another.

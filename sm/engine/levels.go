@@ -32,9 +32,47 @@ func (w *sweep) setLevels(context.Context) error {
 	if asked > 0 {
 		s.log.Info("service levels of paths changed", "asked_to_register", asked, "hosts", len(w.f.EndPorts)-len(w.f.Switches))
 	}
-	s.prog.levels = next
+	s.prog.levels = next.withGone(&s.prog.levels, w.f)
 	s.served.admin.SetLevels(next.sl, next.at)
 	return nil
+}
+
+// goneMost bounds the switches that levels are remembered of after they left.
+const goneMost = 256
+
+// withGone adds the levels that paths of switches had that are gone: when these come back,
+// hosts elsewhere may have path records from before.
+func (l pathLevels) withGone(old *pathLevels, f *fabric.Fabric) pathLevels {
+	var gone []int
+	for i, g := range old.at {
+		if f.NodeByGUID(g) == fabric.None && len(gone) < goneMost {
+			gone = append(gone, i)
+		}
+	}
+	if l.sl == nil || old.sl == nil || len(gone) == 0 {
+		return l
+	}
+	index := make([]int, 0, len(l.at)+len(gone)) // in old, -1 for new switches
+	for _, g := range l.at {
+		index = append(index, slices.Index(old.at, g))
+	}
+	index = append(index, gone...)
+	out := pathLevels{at: slices.Clone(l.at), sl: make(route.Layers, len(index))}
+	for _, i := range gone {
+		out.at = append(out.at, old.at[i])
+	}
+	for a := range index {
+		out.sl[a] = make([]uint8, len(index))
+		for b := range index {
+			switch {
+			case a < len(l.at) && b < len(l.at):
+				out.sl[a][b] = l.sl[a][b]
+			case index[a] >= 0 && index[b] >= 0:
+				out.sl[a][b] = old.sl[index[a]][index[b]]
+			}
+		}
+	}
+	return out
 }
 
 // newLevels has by switch whether a path between it and another one, or within it, has

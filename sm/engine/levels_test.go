@@ -104,45 +104,51 @@ func (l losing) Send(p *transport.Packet) error {
 
 // When the first block of new tables is sent, the SA already gives the levels of these.
 func TestLevelsBeforeTables(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.CutCables(gen.Torus([]int{5, 5}, 1), 3, 6)
-		w := newWorld(t, f, simfabric.Options{DelayMin: 100 * time.Microsecond, DelayMax: 100 * time.Microsecond})
-		defer w.close()
-		var armed, lost atomic.Bool
-		cfg := engine.Config{QoS: &qos.Options{}, Timeout: 5 * time.Second}
-		s, _ := w.managerOn(f.SMPort, cfg, func(tr transport.Transport) transport.Transport {
-			return losing{tr, func(p *transport.Packet) bool {
-				if !armed.Load() || mad.ClassOf(&p.MAD) != mad.ClassSubnDR || mad.AttrOf(&p.MAD) != mad.AttrLFT {
-					return false
-				}
-				lost.Store(true)
-				return true
-			}}
+	changed := 0
+	for n := range 6 {
+		synctest.Test(t, func(t *testing.T) {
+			f := gen.CutCables(gen.Torus([]int{5, 5}, 1), 3, 6)
+			w := newWorld(t, f, simfabric.Options{DelayMin: 100 * time.Microsecond, DelayMax: 100 * time.Microsecond})
+			defer w.close()
+			var armed, lost atomic.Bool
+			cfg := engine.Config{QoS: &qos.Options{}, Timeout: 5 * time.Second}
+			s, _ := w.managerOn(f.SMPort, cfg, func(tr transport.Transport) transport.Transport {
+				return losing{tr, func(p *transport.Packet) bool {
+					if !armed.Load() || mad.ClassOf(&p.MAD) != mad.ClassSubnDR || mad.AttrOf(&p.MAD) != mad.AttrLFT {
+						return false
+					}
+					lost.Store(true)
+					return true
+				}}
+			})
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			// All is asked from the manager's own host, which no cable cuts off.
+			hosts := slices.Repeat([]*client{w.client(t, f.SMPort)}, len(hostsOf(f)))
+			x := s.Snapshot().Fabric
+			old := w.levels(t, x, hosts)
+			armed.Store(true)
+			p := w.linkBetweenSwitches(5 + 7*n)
+			w.sim.Cut(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num)
+			for !lost.Load() {
+				time.Sleep(time.Millisecond)
+			}
+			early := w.levels(t, x, hosts)
+			armed.Store(false)
+			time.Sleep(30 * time.Second)
+			synctest.Wait()
+			late := w.levels(t, s.Snapshot().Fabric, hosts)
+			if !maps.Equal(old, late) {
+				changed++
+			}
+			if !maps.Equal(early, late) {
+				t.Error("the SA gives other levels while the new tables are written")
+			}
 		})
-		time.Sleep(5 * time.Second)
-		synctest.Wait()
-		// All is asked from the manager's own host, which no cable cuts off.
-		hosts := slices.Repeat([]*client{w.client(t, f.SMPort)}, len(hostsOf(f)))
-		x := s.Snapshot().Fabric
-		old := w.levels(t, x, hosts)
-		armed.Store(true)
-		p := w.linkBetweenSwitches(5)
-		w.sim.Cut(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num)
-		for !lost.Load() {
-			time.Sleep(time.Millisecond)
-		}
-		early := w.levels(t, x, hosts)
-		armed.Store(false)
-		time.Sleep(30 * time.Second)
-		synctest.Wait()
-		late := w.levels(t, s.Snapshot().Fabric, hosts)
-		if maps.Equal(old, late) {
-			t.Fatal("no level changed: nothing was tested")
-		}
-		if !maps.Equal(early, late) {
-			t.Error("the SA gives other levels while the new tables are written")
-		}
-	})
+	}
+	if changed == 0 {
+		t.Error("no level changed: nothing was tested")
+	}
 }
 
 // After a takeover with a copy of the registrations all hosts are asked where levels are
@@ -202,5 +208,49 @@ func TestTakeoverWithLevels(t *testing.T) {
 				t.Errorf("%s: %s asks %d of %d hosts", name, b.Snapshot().State, n, len(hosts))
 			}
 		})
+	}
+}
+
+// A switch that was away comes back with other levels perhaps: hosts elsewhere may still
+// have the old ones of paths to it.
+func TestLevelsOfReturningSwitch(t *testing.T) {
+	changed := 0
+	for _, n := range []int{6, 12, 18} {
+		synctest.Test(t, func(t *testing.T) {
+			f := gen.CutCables(gen.Torus([]int{5, 5}, 1), 3, 6)
+			a := &askings{hosts: map[ib.GUID]int{}}
+			w := newWorld(t, f, simfabric.Options{Reregister: a.note})
+			defer w.close()
+			s, _ := w.manager(f.SMPort, engine.Config{QoS: &qos.Options{}})
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			all := slices.Repeat([]*client{w.client(t, f.SMPort)}, len(hostsOf(f)))
+			before := w.levels(t, s.Snapshot().Fabric, all)
+			a.take()
+			g := f.Nodes[f.Switches[n].Node].GUID
+			w.sim.PowerOff(g)
+			time.Sleep(10 * time.Second)
+			w.sim.PowerOn(g)
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			x := s.Snapshot()
+			asked := a.take()
+			missed := map[ib.GUID]bool{}
+			lids := x.Fabric.LIDs()
+			for k, l := range w.levels(t, x.Fabric, all) {
+				if g := x.Fabric.Ports[lids[k[0]]].GUID; before[k] != l {
+					changed++
+					missed[g] = missed[g] || asked[g] == 0
+				}
+			}
+			for g, m := range missed {
+				if m {
+					t.Errorf("switch %d: host %s is not asked, %q on %d layers", n, g, x.Routing, x.Layers)
+				}
+			}
+		})
+	}
+	if changed == 0 {
+		t.Error("no level changed: nothing was tested")
 	}
 }

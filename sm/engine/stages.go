@@ -82,6 +82,9 @@ func (w *sweep) route(ctx context.Context) error {
 		if q != nil {
 			inUse, fewest := w.lanesInUse()
 			q = &qos.Options{MaxVLs: q.MaxVLs, Weights: q.Weights, High: q.High, InUse: inUse}
+			if w.regained {
+				opt.Order = nil // what was made do with does not count as tables in force
+			}
 			if len(s.prog.noVLs) == 0 {
 				opt.Layers = min(levels(q), fewest)
 			}

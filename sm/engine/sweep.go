@@ -44,6 +44,7 @@ type sweep struct {
 	refusedKeys map[uint64]bool // ports that refused a block of their P_Key table
 	unmapped    map[int32]bool  // switches by node that did not take an SL-to-VL table: whether they refused it
 	was         routes          // before the sweep
+	regained    bool            // levels are possible again
 }
 
 // stage is a step of a sweep; each begins when all SMPs of the one before it

@@ -231,6 +231,9 @@ rc.local and opensm's settings. It prints the equivalent .ibnetwork files, and
 everything that was not converted, with the reason. Without FILEs the standard
 places are read.
 
+Lines that a tool reads for all links (NetworkManager.conf, networkd.conf, wicked's
+/etc/sysconfig/network/dhcp) count for a link whose own file does not have them.
+
 Every line is accounted for: it is in a unit, or listed as not converted, or needs
 no setting (--lines lists those too). Backups such as ifcfg-ib0.bak are listed, not
 read. If two files configure one link, the one that their tool would use is

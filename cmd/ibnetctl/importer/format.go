@@ -75,7 +75,7 @@ func Format(s Source) string {
 		return slices.ContainsFunc(list, func(x string) bool { return strings.HasPrefix(base, x) })
 	}
 	switch {
-	case prefix("ifroute-", "ifrule-", "ifsysctl"), base == "routes" && dir == "network":
+	case prefix("ifroute-", "ifrule-", "ifsysctl"), (base == "routes" || base == "dhcp") && dir == "network":
 		return "wicked"
 	case prefix("ifcfg-"):
 		if strings.Contains(s.Path, "/sysconfig/network/") || has("\nSTARTMODE=", "\nIPOIB", "\nPREFIXLEN") {
@@ -86,6 +86,10 @@ func Format(s Source) string {
 		return "ifcfg"
 	case prefix("route-", "route6-", "rule-", "rule6-") && !suffix(".yaml", ".yml"):
 		return "ifcfg"
+	case isNMConf(s.Path):
+		return "nm-conf"
+	case base == "networkd.conf", dir == "networkd.conf.d" && suffix(".conf"):
+		return "networkd-conf"
 	case suffix(".nmconnection"), dir == "system-connections":
 		return "keyfile"
 	case suffix(".network", ".netdev"), suffix(".conf") && (strings.HasSuffix(dir, ".network.d") || strings.HasSuffix(dir, ".netdev.d")):
@@ -164,18 +168,21 @@ func Related(s Source) []string {
 	case "ifcfg":
 		if n, ok := strings.CutPrefix(base, "ifcfg-"); ok {
 			d, n := escape(dir), escape(n)
-			return []string{d + "route-" + n, d + "route6-" + n, d + "rule-" + n, d + "rule6-" + n, path.Join(d, "../network")}
+			return []string{d + "route-" + n, d + "route6-" + n, d + "rule-" + n, d + "rule6-" + n, path.Join(d, "../network"), nmConfFiles[0],
+				nmConfFiles[1], nmConfFiles[2], nmConfFiles[3], nmConfFiles[4]}
 		}
 	case "wicked":
 		if n, ok := strings.CutPrefix(base, "ifcfg-"); ok {
 			d, n := escape(dir), escape(n)
-			return []string{d + "ifroute-" + n, d + "routes", d + "ifrule-" + n, d + "ifsysctl-" + n, d + "ifsysctl"}
+			return []string{d + "ifroute-" + n, d + "routes", d + "ifrule-" + n, d + "ifsysctl-" + n, d + "ifsysctl", d + "dhcp"}
 		}
+	case "keyfile":
+		return nmConfFiles
 	case "networkd":
 		if strings.HasSuffix(base, ".network") || strings.HasSuffix(base, ".netdev") {
-			out := []string{escape(s.Path) + ".d/*.conf"}
+			out := []string{escape(s.Path) + ".d/*.conf", "/etc/systemd/networkd.conf"}
 			for _, d := range networkdDirs {
-				out = append(out, d+escape(base)+".d/*.conf")
+				out = append(out, d+escape(base)+".d/*.conf", path.Join(d, "../networkd.conf.d")+"/*.conf")
 			}
 			return out
 		}

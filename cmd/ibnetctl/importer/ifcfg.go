@@ -238,6 +238,9 @@ func (im *importer) ifcfg(f *file) *draft {
 		d.nm.others = true
 	}
 	d.noIPv6 = ipv6Off(v, im.ipv6Init)
+	if !d.nm.others {
+		im.ifcfgGlobals(&v)
+	}
 	im.ifcfgKeys(d, v)
 	if d.nm.others {
 		im.unknownMetric(d, "dhclient of network-scripts")

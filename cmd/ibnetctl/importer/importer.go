@@ -98,6 +98,7 @@ type importer struct {
 	extras   []extra
 	// overlays are what scripts change of links; they run last.
 	overlays []*draft
+	global   globals
 	vrfs     []*vrf
 	others   map[string][]string // what is in a VRF beside IPoIB links, by tool and VRF
 	ipv6Init bool                // IPV6INIT= of /etc/sysconfig/network
@@ -122,6 +123,7 @@ var parsers = []struct {
 	format string
 	parse  func(*importer, []*file)
 }{
+	{"nm-conf", (*importer).nmConfs}, {"networkd-conf", (*importer).networkdConfs},
 	{"keyfile", (*importer).keyfiles}, {"ifcfg", (*importer).ifcfgs}, {"netplan", (*importer).netplan}, {"wicked", (*importer).wicked},
 	{"networkd", (*importer).networkd}, {"nmstate", (*importer).nmstate}, {"interfaces", (*importer).interfaces},
 	{"ipoibmodemtu", (*importer).ipoibmodemtu}, {"openib", (*importer).openib}, {"mlx4", (*importer).mlx4}, {"modprobe", (*importer).modprobe},

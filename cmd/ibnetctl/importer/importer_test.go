@@ -290,7 +290,8 @@ var anyValue = append([]string{"a display name", "the identity of the profile", 
 	"modprobe still reads the file", "the file is still read at boot", "systemd-udevd still reads the file", "it configures another link",
 	"for the script that reads the file", "it changes nothing", "it redirects the output of what follows", "resets it",
 	"a comment", "it is empty", "it follows from the address", "not loaded", "a setting of the host",
-	"the choice among profiles", whyOwnPorts, whyAskAlways, whyNetworkdAlone}, ofWhole...)
+	"the choice among profiles", whyOwnPorts, whyAskAlways, whyUnused, whyNetworkdAlone,
+	whyNoLink, whyToolItself, "for other kinds of links"}, ofWhole...)
 
 // Of a line that needs nothing because of its value, another value makes a
 // difference.
@@ -519,7 +520,8 @@ func unknownLine(format, before string) string {
 
 // ofWhole are reasons why nothing has to be done for a whole section or file.
 var ofWhole = []string{"the loopback link", "it hides the profiles of its UUID", "for programs that ask NetworkManager",
-	"for DHCP and router advertisements", "the family is not enabled", "about the policy, not about a link", whyNotIB, "not a P_Key interface"}
+	"for DHCP and router advertisements", "the family is not enabled", "about the policy, not about a link", whySection,
+	whyNotIB, "not a P_Key interface"}
 
 // A line that is added anywhere in any source is listed, if not all of its section
 // needs nothing.

@@ -150,8 +150,10 @@ func (im *importer) keyfile(f *file) {
 		d.master(of, from("connection.controller", "connection.master")...)
 	}
 	if (of == "" || inVRF(by)) && !slices.ContainsFunc(all, func(e *entry) bool { return e.section == "ipv4" }) {
-		d.nmClient(false, false) // NetworkManager's default
+		m := &entry{variable: &variable{&item{file: f}, "method", "auto"}, section: "ipv4"} // NetworkManager's default
+		by["ipv4.method"], all = m, append(all, m)
 	}
+	all = append(all, im.keyfileGlobals(by)...)
 	auto, _ := keyfileBool(get("connection.autoconnect"))
 	im.nm(d, auto != "no", get("connection.autoconnect-priority"), get("connection.uuid"))
 	for _, e := range all {

@@ -295,6 +295,9 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 		}
 	}
 	d.accepts = accept
+	if dhcp6 || accept {
+		im.networkdGlobals(d)
+	}
 	im.drafts = append(im.drafts, d)
 	d.release = []string{fmt.Sprintf("remove %s, then networkctl reload", f.path)}
 }

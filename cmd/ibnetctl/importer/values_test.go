@@ -213,3 +213,17 @@ func TestValuesOfConvertedLines(t *testing.T) {
 // valueExcept are gateways of lines that are converted without them: there is to be no
 // default route.
 var valueExcept = map[string]string{"keyfile-never-default": "10.0.0.254", "keyfile-noroute": "10.0.0.254", "keyfile-words": "10.1.0.254"}
+
+// The files that a tool reads for all links are read with that of a link.
+func TestRelatedFilesOfAllLinks(t *testing.T) {
+	for p, want := range map[string]string{
+		"/etc/NetworkManager/system-connections/ib0.nmconnection": "/etc/NetworkManager/conf.d/*.conf",
+		"/etc/sysconfig/network-scripts/ifcfg-ib0":                "/etc/NetworkManager/NetworkManager.conf",
+		"/etc/sysconfig/network/ifcfg-ib0":                        "/etc/sysconfig/network/dhcp",
+		"/etc/systemd/network/10-ib0.network":                     "/etc/systemd/networkd.conf",
+	} {
+		if got := Related(Source{Path: p}); !slices.Contains(got, want) {
+			t.Errorf("%s: %q without %s", p, got, want)
+		}
+	}
+}

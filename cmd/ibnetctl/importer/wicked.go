@@ -27,7 +27,15 @@ func (im *importer) wicked(files []*file) {
 	links := map[string]*draft{}
 	var routes []*file
 	for _, f := range files {
+		if path.Base(f.path) == "dhcp" {
+			im.wickedGlobal(f)
+		}
+	}
+	for _, f := range files {
 		base := path.Base(f.path)
+		if base == "dhcp" {
+			continue
+		}
 		if strings.HasPrefix(base, "ifsysctl") {
 			f.refuse(whySysctl)
 			continue
@@ -97,6 +105,11 @@ func (im *importer) wickedLink(f *file) *draft {
 			from = []*item{f.whole}
 		}
 		d.child = &child{parent, link, key, from}
+	}
+	for _, a := range im.global.wicked {
+		if v.by[a.key] == nil {
+			v.extend(a)
+		}
 	}
 	for _, a := range v.list {
 		im.wickedKey(d, v, a)

@@ -20,7 +20,8 @@ func subnetManagerSection() SectionSpec {
 			{Name: "SubnetPrefix",
 				apply: scalar(func(x *S) *Value[uint64] { return &x.SubnetPrefix }, parseSubnetPrefix).
 					showing(func(v any) string { return fmt.Sprintf("0x%016x", v) })},
-			{Name: "RoutingEngine", Values: []string{"minhop", "updn", "dnup", "ftree", "dor", "layered", "lash", "dfsssp", "sssp", "torus-2QoS"},
+			{Name: "RoutingEngine", Values: []string{"minhop", "updn", "dnup", "ftree", "dor", "layered", "lash", "dfsssp", "nue", "sssp",
+				"torus-2QoS"},
 				apply: scalar(func(x *S) *Value[string] { return &x.RoutingEngine }, parseRoutingEngines)},
 			{Name: "PartitionsFile", apply: scalar(func(x *S) *Value[string] { return &x.PartitionsFile }, parseAbsPath)},
 			{Name: "Partition", List: true, apply: list(func(x *S) *[]Value[string] { return &x.Partition }, whole, parsePartitionRule)},

@@ -402,8 +402,10 @@ func (s *Subnet) Resweep(full bool, reason string) {
 // SetPartitions replaces the partitions and brings the subnet to them.
 func (s *Subnet) SetPartitions(c partition.Config, reason string) {
 	s.do(func() {
+		was := len(s.cfg.ownLevels()) > 0
 		s.cfg.Partitions = c
 		s.cfg.defaults()
+		s.prog.reroute = s.prog.reroute || was != (len(s.cfg.ownLevels()) > 0)
 		// A walk reads the ports' keys; those of ports without a key in the old
 		// partitions were not read before.
 		s.ev.full, s.ev.resweep, s.ev.reason = true, true, reason

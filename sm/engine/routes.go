@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"cmp"
+	"fmt"
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/qos"
@@ -39,6 +41,24 @@ func build(f *fabric.Fabric, opt route.Options, q *qos.Options) (b built) {
 		b.Result, b.err = route.Build(f, opt)
 	}
 	return b
+}
+
+// ownLevels are what service levels are chosen for beside routes, by the names that an
+// administrator has for it.
+func (c *Config) ownLevels() (out []string) {
+	if c.QoSPolicy != nil {
+		out = append(out, "QoS policy")
+	}
+	for i := range c.Partitions.Partitions {
+		p := &c.Partitions.Partitions[i]
+		if sl := p.Params.SL; sl != 0 {
+			out = append(out, fmt.Sprintf("SL %d of partition %s", sl, cmp.Or(p.Name, fmt.Sprintf("%#x", p.PKey))))
+		}
+	}
+	if c.QoS != nil && (c.QoS.Weights != [16]uint8{} || c.QoS.High != [16]bool{}) {
+		out = append(out, "weights of service levels")
+	}
+	return out
 }
 
 // levels is how many service levels routes may use: as many as there are lanes.

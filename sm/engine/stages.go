@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
@@ -89,6 +90,8 @@ func (w *sweep) route(ctx context.Context) error {
 				opt.Layers = min(levels(q), fewest)
 			}
 		}
+		own := s.cfg.ownLevels()
+		opt.OwnLevels = len(own) > 0
 		r, err := compute(ctx, s, func() built { return build(g, opt, q) })
 		if err != nil {
 			return err
@@ -105,6 +108,10 @@ func (w *sweep) route(ctx context.Context) error {
 		s.prog.want = routes{lft: r.LFT, sl: r.SL, layers: r.NumLayers, engine: r.Engine, order: r.Order, worst: r.Worst,
 			bound: r.Bound, qos: r.qos, trunk: r.Trunk, at: switchGUIDs(g)}
 		s.served.mcastDirty = s.served.mcastDirty || !slices.Equal(opt.Trunk, r.Trunk)
+		if r.SL != nil && len(own) > 0 {
+			s.warnOnce("policy", "routes need service levels for themselves here, those chosen for something else are not used",
+				"routing", r.Engine, "not_used", strings.Join(own, ", "))
+		}
 		w.warn("routes and partitions", r.Warnings)
 	}
 	if s.prog.want.qos != nil {
@@ -220,10 +227,6 @@ func (w *sweep) bindPolicy(ctx context.Context) (*policy.Bound, error) {
 	p, f, keys, partitions := w.s.cfg.QoSPolicy, w.f, w.keys.Members, w.s.cfg.Partitions.Partitions
 	if p == nil {
 		return nil, nil
-	}
-	if w.s.prog.want.sl != nil {
-		w.s.warnOnce("policy", "routes need service levels for themselves here, those of the QoS policy are not used",
-			"routing", w.s.prog.want.engine)
 	}
 	member := func(port int32, k ib.PKey) bool {
 		own := keys[port]

@@ -235,7 +235,7 @@ func (d *draft) ordered() []*section {
 // drop reports everything that the draft has its origin in.
 func (d *draft) drop(why string) {
 	d.each(func(_ *section, x *directive) {
-		leftAll(x.from, why)
+		leftAll(slices.DeleteFunc(slices.Clone(x.from), func(it *item) bool { return it.idle == whyNoLink }), why)
 	})
 	if d.child != nil {
 		leftAll(d.child.from, why)

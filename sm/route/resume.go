@@ -67,7 +67,10 @@ func (b *builder) resumed(opt Options) (r Result, ok bool) {
 	for try := 0; try < resumedTries && left > layeredWork/2; try++ {
 		y := newLayered(b, t, one.Order, trunk, count)
 		ok := y.resume(b.prev, opt.SL, max(bound, worst), try)
-		left -= y.visited()
+		// On a large torus mostly no ways are found, and what is from nothing waits for that.
+		if left -= y.visited(); best == nil && b.n > 128 && left < layeredWork*7/8 {
+			break
+		}
 		if !ok || y.worst() > resumedWorst*worst {
 			continue
 		}

@@ -220,7 +220,7 @@ func (y *layered) reroute(g goal, frozen bool) bool {
 	defer y.bear(g.d, g.to, 1)
 	defer func() { y.frozen = true }()
 	y.forgive()
-	anew := func() bool {
+	leadAll := func() bool {
 		y.release(g.d, g.to)
 		if y.lead(g.d, g.to) {
 			return true
@@ -228,7 +228,7 @@ func (y *layered) reroute(g goal, frozen bool) bool {
 		y.restore(g.d, g.to)
 		return false
 	}
-	if anew() {
+	if leadAll() {
 		return true
 	}
 	if frozen {
@@ -236,7 +236,7 @@ func (y *layered) reroute(g goal, frozen bool) bool {
 	}
 	y.frozen = false
 	y.settle(g.d, g.to)
-	return y.lead(g.d, g.to) || anew()
+	return y.lead(g.d, g.to) || leadAll()
 }
 
 // stuck is a switch that has no way to a LID.

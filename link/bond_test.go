@@ -61,6 +61,18 @@ func TestFailover(t *testing.T) {
 	}
 }
 
+// A bond without slaves has no cable to check.
+func TestCarrierOfBond(t *testing.T) {
+	for slaves, want := range map[int]string{0: "bond0 has no carrier, because it has no slaves", 12: "bond0 has no carrier"} {
+		s := bonded(t)
+		s.Links[1].Master, s.Links[2].Master = slaves, slaves
+		s.Links[4].Flags &^= FlagLowerUp
+		if got := CarrierReason(s, &s.Links[4]).Text; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 // Whether the slaves hang on several switches is known when all of them were asked.
 func TestSwitches(t *testing.T) {
 	sw := func(node ib.GUID, port int) Remote {

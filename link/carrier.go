@@ -14,6 +14,10 @@ func CarrierReason(s *Snapshot, l *Link) Reason {
 	if l.Carrier() {
 		return Reason{}
 	}
+	if l.Bond != nil && len(s.Slaves(l.Index)) == 0 {
+		return Reason{Code: CodeNoCarrier, Text: l.Name + " has no carrier, because it has no slaves",
+			Next: "ibnetctl status says of the links that are to be its slaves what keeps them from it"}
+	}
 	d, p := s.PortOf(l)
 	if p == nil || l.IPoIB == nil {
 		return Reason{Code: CodeNoCarrier, Text: l.Name + " has no carrier", Next: "check the cable and its other end"}

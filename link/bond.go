@@ -43,10 +43,8 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 		return
 	}
 	if m, ok = b.Model.snap.LinkByName(name); !ok {
-		op := AddBond{On: Target{Link: name}, MTU: l.MTU, BondOptions: bondOptions(u, l, nil)}
-		if first, of := bondUnit(b, name, l.Type, unit, func(l *Link) bool { return l.Master == 0 }); first != nil {
-			op.BondOptions = bondOptions(first, of, nil)
-		}
+		first, of := bondUnit(b, name, l.Type, unit, func(l *Link) bool { return l.Master == 0 || l.Index == index })
+		op := AddBond{On: Target{Link: name}, MTU: l.MTU, BondOptions: bondOptions(first, of, nil)}
 		if l.IPoIB != nil && l.IPoIB.Mode == ib.ModeDatagram {
 			op.MTU = min(op.MTU, b.Model.snap.MaxDatagram(l)) // a new child of a connected link shows that one's until it joins
 		}
@@ -156,23 +154,26 @@ func bondable(l *Link, u *units.Unit) bool {
 		u.Bond.FailOverMACPolicy.Or(units.FailOverMACActive) == units.FailOverMACActive
 }
 
-// bondAsked is what the units of links of a type ask of a bond, its own options where
-// none does. Those that can be changed at any time are of all links that are free to
+// bondAsked is what the units of links ask of a bond, its own options where none does. The
+// links are of the type of its slaves, or of l's while it has none. Those that can be changed at any time are of all links that are free to
 // join, or they would change with each that does. For the others the bond is deleted:
 // they are of its slaves alone, and stay as they are while the unit of one is not known.
-func bondAsked(b *Builder, m *Link, hardware uint16, unit func(index int) *units.Unit) BondOptions {
+func bondAsked(b *Builder, m, l *Link, unit func(index int) *units.Unit) BondOptions {
+	slaves := b.Model.snap.Slaves(m.Index)
+	if len(slaves) > 0 {
+		l = slaves[0]
+	}
 	asked := func(counts func(*Link) bool) BondOptions {
-		u, of := bondUnit(b, m.Name, hardware, unit, counts)
+		u, of := bondUnit(b, m.Name, l.Type, unit, counts)
 		switch {
 		case u == nil:
 			return m.Bond.BondOptions
-		case b.Record.MadeMaster(m):
+		case mayRemake(b, m):
 			return bondOptions(u, of, nil)
 		}
 		return bondOptions(u, of, &m.Bond.BondOptions)
 	}
 	want := asked(func(l *Link) bool { return l.Master == 0 || l.Master == m.Index })
-	slaves := b.Model.snap.Slaves(m.Index)
 	switch {
 	case len(slaves) == 0:
 		return want
@@ -189,16 +190,12 @@ func remakeBond(b *Builder, l, m *Link, unit func(int) *units.Unit, block func(O
 	if m.Bond == nil {
 		return true // PlanBond says so
 	}
-	hardware := l.Type
-	if slaves := b.Model.snap.Slaves(m.Index); len(slaves) > 0 {
-		hardware = slaves[0].Type
-	}
-	want, has := bondAsked(b, m, hardware, unit), m.Bond.BondOptions
+	want, has := bondAsked(b, m, l, unit), m.Bond.BondOptions
 	if want.fixed() == has.fixed() {
 		return true
 	}
 	op := DelLink{On: b.Model.Target(m)}
-	if !b.Record.MadeMaster(m) {
+	if !mayRemake(b, m) {
 		block(nil, false, Reason{Code: CodeNameTaken,
 			Text: fmt.Sprintf("another program made %s, whose options that cannot be changed while it has slaves differ (%s)",
 				m.Name, want.differing(has)),
@@ -206,6 +203,14 @@ func remakeBond(b *Builder, l, m *Link, unit func(int) *units.Unit, block func(O
 		return false
 	}
 	return b.Do(op)
+}
+
+// mayRemake reports whether a bond was made for [Bond], or is as the module bonding makes
+// one when it is loaded (max_bonds, drivers/net/bonding/bond_main.c): down, empty and
+// without any option.
+func mayRemake(b *Builder, m *Link) bool {
+	return b.Record.MadeMaster(m) ||
+		m.Bond.BondOptions == BondOptions{} && !m.Up() && len(m.Addresses) == 0 && len(b.Model.snap.Slaves(m.Index)) == 0
 }
 
 // notSlave says why a link cannot become a slave, zero if it can. It follows
@@ -247,7 +252,7 @@ func planBondSettings(b *Builder, bond int, makes bool, unit func(index int) *un
 		return
 	}
 	m := b.Link(bond)
-	if want := bondAsked(b, m, slaves[0].Type, unit); makes && want != m.Bond.BondOptions && want.fixed() == m.Bond.fixed() {
+	if want := bondAsked(b, m, slaves[0], unit); makes && want != m.Bond.BondOptions && want.fixed() == m.Bond.fixed() {
 		b.Do(SetBond{On: b.Model.Target(m), Has: m.Bond.BondOptions, BondOptions: want})
 	}
 	if m = b.Link(bond); m.Bond.Mode != uint8(units.BondActiveBackup) {

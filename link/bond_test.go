@@ -132,6 +132,13 @@ func TestPlanBond(t *testing.T) {
 		{"OK the bond is made", primary, func(s *Snapshot) { s.Links = s.Links[:4]; s.Links[1].Master = 0 }, 4,
 			"ip link add name bond0 mtu 2044 type bond mode active-backup miimon 10 fail_over_mac active\n" +
 				"ip link set ib0 down\nip link set ib0 master bond0\nip link set ib0 up", ""},
+		{"OK the one of the module bonding", primary, func(s *Snapshot) {
+			s.Links[4].Bond.BondOptions, s.Links[4].Flags, s.Links[1].Master, s.Links[2].Master = BondOptions{}, 0, 0, 0
+		}, 4, "ip link delete bond0\nip link add name bond0 mtu 2044 type bond mode active-backup miimon 10 fail_over_mac active\n" +
+			"ip link set ib0 down\nip link set ib0 master bond0\nip link set ib0 up", ""},
+		{"bad one of another program that is up", primary, func(s *Snapshot) {
+			s.Links[4].Bond.BondOptions, s.Links[1].Master, s.Links[2].Master = BondOptions{}, 0, 0
+		}, 4, "", CodeUnsupported},
 		{"OK live settings", &units.Unit{Bond: units.Bond{Name: name, UpDelaySec: units.Some(125 * time.Millisecond)}}, nil, 4,
 			"ip link set bond0 type bond updelay 120", ""},
 		{"bad a mode of RoCE", &units.Unit{Bond: units.Bond{Name: name, Mode: units.Some(units.Bond8023AD)}}, nil, 4, "", CodeUnsupported},

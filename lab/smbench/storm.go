@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -20,10 +21,10 @@ import (
 // stormSample is what hosts saw of a subnet while its cables were cut.
 type stormSample struct {
 	Cuts              int
-	Before, During    int // answers of the SA a second; During is the least
-	Mean              int // of the storm
-	Slowest, Slowest0 time.Duration
-	Unanswered        int // questions for SMInfo, of Asked
+	Before, During    int                      // answers of the SA a second; During is the least
+	Mean              int                      // of the storm
+	Slowest, Slowest0 map[string]time.Duration // answers to SMInfo, by host: in the storm, and before
+	Unanswered        int                      // questions for SMInfo, of Asked
 	Asked             int
 	Changes           []string // managers that were seen in another state than before
 	After             time.Duration
@@ -35,7 +36,7 @@ const (
 	stormDown  = 20                    // cables that are out at one time
 	stormQuiet = 10 * time.Second      // for what the SA does without a storm
 	stormHosts = "H-00001 is the master, H-00002 ibnetsm and H-00003 opensm as standbys, H-00012 waits for these, " +
-		"H-00010 asks all of them for SMInfo, H-00011 the SA"
+		"H-00010 asks all of them for SMInfo, and H-00013, which has no manager and is answered for by the simulator, H-00011 the SA"
 )
 
 // benchStorm cuts cables between switches one after the other while hosts ask the SA and
@@ -91,9 +92,15 @@ func benchStorm(t *tools, o options) (s stormSample, err error) {
 		}
 		fmt.Fprintf(out, "%s is standby after %.1f s\n", kind, time.Since(begin).Seconds())
 	}
+	if err := w.add(sim, "H-00013", noManager, time.Minute); err != nil {
+		return s, err
+	}
 	err = storm(f, sim, w, &s)
 	return s, err
 }
+
+// noManager is the state of a port without a manager, which refuses the question.
+const noManager mad.SMState = 0xff
 
 // stormFabric is a fabric of either table.
 func stormFabric(name string) (*fabric.Fabric, error) {
@@ -157,8 +164,11 @@ func storm(f *fabric.Fabric, sim *simfabric.Sim, w *watch, s *stormSample) error
 	fmt.Fprintf(out, "%d cables cut, one each %v, %d out at one time; load average %s\n", s.Cuts, stormEvery, stormDown, load())
 	fmt.Fprintf(out, "SA answers a second: %d before; in the storm %d, at least %d in any second (%.2f)\n", s.Before, s.Mean, s.During,
 		float64(s.During)/float64(max(1, s.Before)))
-	fmt.Fprintf(out, "SMInfo of the three managers: slowest answer %v before, %v in the storm; %d of %d not answered within a second\n",
-		s.Slowest0, s.Slowest, s.Unanswered, s.Asked)
+	for _, host := range slices.Sorted(maps.Keys(s.Slowest)) {
+		fmt.Fprintf(out, "SMInfo of %s: slowest answer %v before, %v in the storm\n", host,
+			s.Slowest0[host].Round(time.Microsecond), s.Slowest[host].Round(time.Microsecond))
+	}
+	fmt.Fprintf(out, "SMInfo: %d of %d not answered within a second\n", s.Unanswered, s.Asked)
 	fmt.Fprintf(out, "changes of roles: %d %v; all ports Active %.1f s after the last cable\n", len(s.Changes), s.Changes, s.After.Seconds())
 	return nil
 }
@@ -185,7 +195,7 @@ func cablesOf(f *fabric.Fabric) (l []int32) {
 type watch struct {
 	mu       sync.Mutex
 	managers []watched
-	slowest  time.Duration
+	slowest  map[string]time.Duration
 	asked    int
 	silent   int
 	changes  []string
@@ -212,7 +222,7 @@ func watchManagers(sim *simfabric.Sim, host string) (*watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watch{}
+	w := &watch{slowest: map[string]time.Duration{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	w.end = func() { cancel(); <-done; c.Close() }
@@ -248,7 +258,7 @@ func (w *watch) saw(m watched, state mad.SMState, ok bool, took time.Duration) {
 		w.changes = append(w.changes, fmt.Sprintf("%s: %v", m.host, state))
 		fallthrough
 	default:
-		w.slowest = max(w.slowest, took)
+		w.slowest[m.host] = max(w.slowest[m.host], took)
 	}
 }
 
@@ -272,11 +282,11 @@ func (w *watch) add(sim *simfabric.Sim, host string, state mad.SMState, limit ti
 }
 
 // reset gives what was seen since the last.
-func (w *watch) reset() (slowest time.Duration, asked, silent int, changes []string) {
+func (w *watch) reset() (slowest map[string]time.Duration, asked, silent int, changes []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	slowest, asked, silent, changes = w.slowest, w.asked, w.silent, w.changes
-	w.slowest, w.asked, w.silent, w.changes = 0, 0, 0, nil
+	w.slowest, w.asked, w.silent, w.changes = map[string]time.Duration{}, 0, 0, nil
 	return slowest, asked, silent, changes
 }
 
@@ -294,7 +304,10 @@ func smState(ctx context.Context, c transport.Transport, lid ib.LID, tid uint64)
 		}
 		if b := &in[0].MAD; mad.MethodOf(b).IsResponse() {
 			var i mad.SMInfo
-			ok = mad.StatusOf(b) == 0 && i.Decode(mad.SMPData(b)[:]) == nil // a port without a manager gives a status
+			if mad.StatusOf(b) != 0 {
+				return noManager, true
+			}
+			ok = i.Decode(mad.SMPData(b)[:]) == nil
 			return i.State, ok
 		}
 	}

@@ -128,6 +128,7 @@ func (d *Discovery) Result() *Result {
 func (d *Discovery) build() *fabric.Fabric {
 	d.paths()
 	b := fabric.NewBuilder()
+	b.Grow(len(d.nodes))
 	if d.opt.Prefix != 0 {
 		b.SetPrefix(d.opt.Prefix)
 	}

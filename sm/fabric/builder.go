@@ -24,6 +24,11 @@ func NewBuilder() *Builder {
 	return &Builder{byGUID: map[ib.GUID]int{}, sm: [2]int32{None, 0}, prefix: ib.DefaultPrefix}
 }
 
+// Grow makes place for n more nodes.
+func (b *Builder) Grow(n int) {
+	b.nodes, b.sw, b.ports = slices.Grow(b.nodes, n), slices.Grow(b.sw, n), slices.Grow(b.ports, n)
+}
+
 // SetPrefix sets the subnet prefix.
 func (b *Builder) SetPrefix(p uint64) { b.prefix = p }
 

@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 
 	"ibnetworkd/ib"
@@ -160,11 +161,22 @@ func (f *Fabric) SwitchOf(port int32) (sw int32, out uint8) {
 // changed. Directed routes are shared: replace them, never write into them.
 func (f *Fabric) Clone() *Fabric {
 	c := *f
-	c.Nodes = slices.Clone(f.Nodes)
-	c.Ports = slices.Clone(f.Ports)
-	c.Switches = slices.Clone(f.Switches)
-	c.EndPorts = slices.Clone(f.EndPorts)
+	c.Nodes = clone(f.Nodes)
+	c.Ports = clone(f.Ports)
+	c.Switches = clone(f.Switches)
+	c.EndPorts = clone(f.EndPorts)
 	return &c
+}
+
+// clone copies in parts. A goroutine does not stop for the garbage collector within a
+// copy, and with tens of megabytes everything else would wait for that.
+func clone[T any](s []T) []T {
+	out := make([]T, 0, len(s))
+	for part := range slices.Chunk(s, 4096) {
+		out = append(out, part...)
+		runtime.Gosched()
+	}
+	return out
 }
 
 // Links counts the links, each once.

@@ -300,22 +300,20 @@ func (g *graph) bound() (most int64) {
 	return most
 }
 
+// newTables has a piece of memory for each row: the garbage collector stops the whole
+// program until a goroutine that fills or copies one large piece is done with it.
 func newTables(g *graph) [][]uint8 {
 	lft := make([][]uint8, g.n)
-	row := g.top + 1
-	flat := bytes.Repeat([]byte{NoPort}, g.n*row)
 	for s := range lft {
-		lft[s] = flat[s*row : (s+1)*row : (s+1)*row]
+		lft[s] = bytes.Repeat([]byte{NoPort}, g.top+1)
 	}
 	return lft
 }
 
 func cloneTables(lft [][]uint8) [][]uint8 {
-	flat := slices.Concat(lft...)
 	out := make([][]uint8, len(lft))
 	for s := range out {
-		n := len(lft[s])
-		out[s], flat = flat[:n:n], flat[n:]
+		out[s] = slices.Clone(lft[s])
 	}
 	return out
 }

@@ -119,7 +119,9 @@ func storm(f *fabric.Fabric, sim *simfabric.Sim, w *watch, s *stormSample) error
 		return err
 	}
 	defer q.close()
+	time.Sleep(time.Second) // to find a host takes the simulator's lock: what was asked meanwhile does not count
 	w.reset()
+	q.reset()
 	time.Sleep(stormQuiet)
 	rates := q.reset()
 	s.Before = sum(rates) / max(1, len(rates))

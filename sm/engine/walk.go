@@ -116,7 +116,11 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 	for _, n := range suspects {
 		s.sweeps.scope[f.Nodes[n].GUID] = true
 	}
-	d := discover.Resume(s.options(), f, s.prog.have.pkeys, suspects)
+	opt, pkeys := s.options(), s.prog.have.pkeys
+	d, err := compute(ctx, s, func() *discover.Discovery { return discover.Resume(opt, f, pkeys, suspects) })
+	if err != nil {
+		return err
+	}
 	ev.ask(d, f)
 	res, err := s.walk(ctx, d)
 	if err != nil {

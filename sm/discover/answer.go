@@ -243,12 +243,15 @@ func (d *Discovery) link(i int32, p uint8, j int32, ni mad.NodeInfo) {
 	}
 }
 
-// unlink takes the link at a port away from both ends.
+// unlink takes the link at a port away from both ends. Routes are computed again only if
+// one leads over it: every route is that of another node and one hop more.
 func (d *Discovery) unlink(i int32, p uint8) {
 	a := d.nodes[i].ports.at(int(p))
 	if a.peer < 0 {
 		return
 	}
+	x, y := &d.nodes[i], &d.nodes[a.peer]
+	d.dirty = d.dirty || extends(y.path, x.path, p) || extends(x.path, y.path, a.peerP)
 	if b := d.nodes[a.peer].ports.at(int(a.peerP)); b.peer == i && b.peerP == p {
 		b.peer = -1
 		if d.nodes[a.peer].sw() {
@@ -259,7 +262,7 @@ func (d *Discovery) unlink(i int32, p uint8) {
 	d.unplugged(a.peer, a.peerP)
 	a.peer = -1
 	d.unplugged(i, p)
-	d.dirty, d.res.Changed = true, true
+	d.res.Changed = true
 }
 
 // unplugged forgets an adapter port that lost its link: it is unreachable.

@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"bytes"
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
@@ -284,14 +285,24 @@ func (d *Discovery) paths() {
 			continue
 		}
 		for p := range x.ports.n {
-			q := x.ports.get(p)
-			if q.peer < 0 || seen[q.peer] || !x.sw() && uint8(p) != d.rootP {
+			peer, entry := x.ports.link(p)
+			if peer < 0 || seen[peer] || !x.sw() && uint8(p) != d.rootP {
 				continue
 			}
-			visit(q.peer, smp.PathTo(x.path, uint8(p)), q.peerP)
+			path := d.nodes[peer].path
+			if !extends(path, x.path, uint8(p)) {
+				path = smp.PathTo(x.path, uint8(p))
+			}
+			visit(peer, path, entry)
 		}
 	}
 	for i := range d.nodes {
 		d.nodes[i].gone = !seen[i]
 	}
+}
+
+// extends reports whether a route is another one and a hop more.
+func extends(route, to []uint8, hop uint8) bool {
+	n := len(to)
+	return len(route) == n+1 && route[n] == hop && bytes.Equal(route[:n], to)
 }

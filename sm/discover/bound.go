@@ -211,17 +211,17 @@ func (d *Discovery) bound() {
 		if t.port < x.ports.n {
 			p := t.port
 			t.port++
-			q := x.ports.get(p)
+			peer, entry := x.ports.link(p)
 			switch {
-			case q.peer < 0 || p == t.via || d.nodes[q.peer].out || !x.sw() && (t.node != d.root || p != int(d.rootP)):
-			case num[q.peer] != 0:
+			case peer < 0 || p == t.via || d.nodes[peer].out || !x.sw() && (t.node != d.root || p != int(d.rootP)):
+			case num[peer] != 0:
 				// An adapter forwards nothing: a cable to one joins no parts.
-				if d.nodes[q.peer].sw() {
-					low[t.node] = min(low[t.node], num[q.peer])
+				if d.nodes[peer].sw() {
+					low[t.node] = min(low[t.node], num[peer])
 				}
 			default:
-				enter(q.peer)
-				stack = append(stack, frame{q.peer, 0, int(q.peerP)})
+				enter(peer)
+				stack = append(stack, frame{peer, 0, int(entry)})
 			}
 			continue
 		}

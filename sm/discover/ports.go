@@ -26,6 +26,14 @@ func (t *ports) at(p int) *dport {
 	return &c[p%portChunk]
 }
 
+// link is the other end of a port, a node and its port; the node is -1 without a link.
+func (t *ports) link(p int) (int32, uint8) {
+	if c := t.chunk[p/portChunk]; c != nil {
+		return c[p%portChunk].peer, c[p%portChunk].peerP
+	}
+	return -1, 0
+}
+
 // get returns a copy of a port.
 func (t *ports) get(p int) dport {
 	if c := t.chunk[p/portChunk]; c != nil {

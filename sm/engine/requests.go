@@ -267,11 +267,9 @@ func (s *Subnet) act(n *mad.Notice) {
 // keyAt is the M_Key for a port by its LID: a TrapRepress without it is a violation
 // itself, which the port reports by trap 256, and so on.
 func (s *Subnet) keyAt(l ib.LID) ib.MKey {
-	if s.prog.fabric != nil {
-		if lids := s.prog.fabric.LIDs(); int(l) < len(lids) && lids[l] != fabric.None {
-			if k := program.Key(s.prog.fabric, lids[l]); k != 0 {
-				return k
-			}
+	if p := at(s.prog.owner, l); p != fabric.None {
+		if k := program.Key(s.prog.fabric, p); k != 0 {
+			return k
 		}
 	}
 	return s.cfg.Policy.MKey

@@ -289,7 +289,8 @@ func (w *sweep) keep(context.Context) error {
 	}
 	s := w.s
 	s.sweeps.reregister, s.served.reregister = false, nil
-	s.prog.fabric, s.prog.have, s.prog.top, s.prog.memory = w.f, w.have, w.lids.Top, w.lids.Memory
+	s.prog.fabric, s.prog.owner = w.f, w.f.LIDs()
+	s.prog.have, s.prog.top, s.prog.memory = w.have, w.lids.Top, w.lids.Memory
 	s.prog.saved = s.prog.saved && !w.lids.Changed
 	return nil
 }

@@ -282,10 +282,8 @@ func (s *Subnet) wayBack(p *transport.Packet) ([]uint8, bool) {
 	if m := s.elect.Master(); s.elect.State() == mad.SMStandby && p.LID == m.LID {
 		return m.Path, len(m.Path) > 0
 	}
-	if s.prog.fabric != nil {
-		if lids := s.prog.fabric.LIDs(); int(p.LID) < len(lids) && lids[p.LID] != fabric.None && lids[p.LID] != s.prog.fabric.SMPort {
-			return program.PathTo(s.prog.fabric, lids[p.LID])
-		}
+	if to := at(s.prog.owner, p.LID); to != fabric.None && to != s.prog.fabric.SMPort {
+		return program.PathTo(s.prog.fabric, to)
 	}
 	return nil, false
 }

@@ -127,6 +127,7 @@ type sweeps struct {
 // programmed is the known state of the subnet and the wanted one.
 type programmed struct {
 	fabric  *fabric.Fabric // as found by the last sweep and changed by its Sets; nil before the first
+	owner   []int32        // its Fabric.LIDs
 	shown   *fabric.Fabric // the same once the sweep has ended and it changes no more
 	have    tables         // by the indices of fabric
 	want    routes
@@ -144,7 +145,7 @@ type programmed struct {
 
 // forget drops what is valid only while this manager is master.
 func (p *programmed) forget() {
-	p.fabric, p.shown, p.have, p.levels = nil, nil, tables{}, pathLevels{}
+	p.fabric, p.owner, p.shown, p.have, p.levels = nil, nil, nil, tables{}, pathLevels{}
 	// Another manager's tables, on other levels, may be in the switches by now.
 	p.want.sl, p.want.layers, p.want.order, p.want.trunk = nil, 0, nil, nil
 }

@@ -98,7 +98,7 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 	w := s.newSweep("partial", ev.reason)
 	s.ev = events{}
 	f := s.prog.fabric
-	suspects := ev.suspects(f)
+	suspects := ev.suspects(f, s.prog.owner)
 	if ev.light || ev.resweep {
 		found, err := s.askSwitches(ctx, f, ev.resweep)
 		if err != nil {
@@ -121,7 +121,7 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ev.ask(d, f)
+	ev.ask(d, f, s.prog.owner)
 	res, err := s.walk(ctx, d)
 	if err != nil {
 		return err
@@ -149,8 +149,7 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 }
 
 // suspects are the nodes to read again that the events name.
-func (e *events) suspects(f *fabric.Fabric) (out []int32) {
-	lids := f.LIDs()
+func (e *events) suspects(f *fabric.Fabric, lids []int32) (out []int32) {
 	for _, l := range e.switches {
 		if p := at(lids, l); p != fabric.None && f.Nodes[f.Ports[p].Node].Switch != fabric.None {
 			out = append(out, f.Ports[p].Node)
@@ -165,8 +164,7 @@ func (e *events) suspects(f *fabric.Fabric) (out []int32) {
 }
 
 // ask adds to a walk the single ports and descriptions that the events name, each once.
-func (e *events) ask(d *discover.Discovery, f *fabric.Fabric) {
-	lids := f.LIDs()
+func (e *events) ask(d *discover.Discovery, f *fabric.Fabric, lids []int32) {
 	slices.Sort(e.ports)
 	slices.Sort(e.descs)
 	for _, l := range slices.Compact(e.ports) {

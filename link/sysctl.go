@@ -19,7 +19,7 @@ func PlanSettings(b *Builder, index int, u *units.Unit) {
 // reads no others.
 func Sysctls(u *units.Unit) []string {
 	var out []string
-	for _, s := range wantedSysctls(u) {
+	for _, s := range wantedSysctls(u, true) {
 		out = append(out, s.key)
 		if s.key == acceptRA && !u.Network.IPv6Forwarding.Set {
 			out = append(out, forwarding6) // shown beside it
@@ -34,6 +34,7 @@ func Sysctls(u *units.Unit) []string {
 const (
 	acceptRA    = "ipv6/accept_ra"
 	forwarding6 = "ipv6/forwarding"
+	ndiscNotify = "ipv6/ndisc_notify"
 )
 
 type sysctl struct {
@@ -58,7 +59,8 @@ func (s *sysctl) show(now *Link, value string) string {
 	return s.key + "=" + value
 }
 
-func wantedSysctls(u *units.Unit) []sysctl {
+// wantedSysctls are those of a link; those without a name have no key in the unit.
+func wantedSysctls(u *units.Unit, infiniBand bool) []sysctl {
 	if u == nil || !u.ConfiguresIP() {
 		return nil
 	}
@@ -120,6 +122,11 @@ func wantedSysctls(u *units.Unit) []sysctl {
 	flag("IPv4ProxyARP", "ipv4/proxy_arp", n.IPv4ProxyARP)
 	flag("IPv4ProxyARPPrivateVLAN", "ipv4/proxy_arp_pvlan", n.IPv4ProxyARPPrivateVLAN)
 	flag("IPv6ProxyNDP", "ipv6/proxy_ndp", n.IPv6ProxyNDP)
+	if infiniBand {
+		// The hardware address has the queue pair number, another one after each restart of
+		// the driver: the kernel announces each address with it (addrconf_dad_completed).
+		flag("", ndiscNotify, units.Some(true))
+	}
 	return out
 }
 
@@ -137,8 +144,14 @@ func oneZero(v bool) string {
 }
 
 func planSysctls(b *Builder, index int, u *units.Unit) {
-	for _, s := range wantedSysctls(u) {
+	for _, s := range wantedSysctls(u, b.Link(index).IsInfiniBand()) {
 		l := b.Link(index)
+		if s.name == "" {
+			if was := l.Sysctl[s.key]; was != "" && was != s.value {
+				b.Do(SetSysctl{On: b.Model.Target(l), Key: s.key, Value: s.value})
+			}
+			continue
+		}
 		a := Attribute{Name: s.name, Wanted: s.show(nil, s.value)}
 		if now := b.Now(index); now != nil && now.Sysctl[s.key] != "" {
 			a.Actual = s.show(now, now.Sysctl[s.key])

@@ -1,6 +1,6 @@
-// Package arpprobe probes the IPv4 addresses of units that ask for it: it owns the sockets
-// and the timer. What is sent and found is decided by link/arp; what becomes of it by the
-// planners.
+// Package arpprobe probes the IPv4 addresses of units that ask for it, and announces those
+// of IPoIB links: it owns the sockets and the timer. What is sent and found is decided by
+// link/arp; what becomes of it by the planners.
 package arpprobe
 
 import (
@@ -31,13 +31,18 @@ type Probers struct {
 	events chan packet.Event
 	since  time.Time
 
-	mu    sync.Mutex // guards want and views
-	want  map[place]wanted
-	views map[place]link.Probe
+	mu        sync.Mutex // guards want, announce and views
+	want      map[place]wanted
+	announced map[place]announced
+	atStart   map[place]ib.HWAddr // nil before the first Update and once Run has it
+	updated   bool
+	views     map[place]link.Probe
 
 	// The rest belongs to Run.
-	probers map[place]*prober
-	sender  *packet.Sender
+	probers    map[place]*prober
+	announcers map[place]*announcer
+	known      map[place]ib.HWAddr // addresses that need no announcement
+	sender     *packet.Sender
 }
 
 // place is an address on a link, not valid for the link-local one.
@@ -78,7 +83,7 @@ type prober struct {
 // must not block.
 func New(log *slog.Logger, opener packet.Opener, wake func(links map[int]bool)) *Probers {
 	return &Probers{log: log, opener: opener, wake: wake, kick: make(chan struct{}, 1), events: make(chan packet.Event, 16),
-		since: time.Now(), views: map[place]link.Probe{}, probers: map[place]*prober{}}
+		since: time.Now(), views: map[place]link.Probe{}, probers: map[place]*prober{}, announcers: map[place]*announcer{}}
 }
 
 // now is a time that is never 0.
@@ -87,12 +92,16 @@ func (p *Probers) now() time.Duration { return time.Since(p.since) + 1 }
 // Update takes what the loop has observed. It never blocks.
 func (p *Probers) Update(v daemon.View) {
 	want := wants(v)
+	announced := announces(v, want)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(want) == 0 && len(p.want) == 0 {
+	if !p.updated {
+		p.updated, p.atStart = true, known(v.Snapshot)
+	}
+	if len(want)+len(announced)+len(p.want)+len(p.announced) == 0 {
 		return
 	}
-	p.want = want
+	p.want, p.announced = want, announced
 	select {
 	case p.kick <- struct{}{}:
 	default:
@@ -156,6 +165,9 @@ func (p *Probers) Run(ctx context.Context) error {
 			for _, x := range p.probers {
 				p.after(x, x.m.Tick(p.now()))
 			}
+			for at, x := range p.announcers {
+				p.announce(at.index, x)
+			}
 		case e := <-p.events:
 			p.receive(e)
 		}
@@ -164,10 +176,16 @@ func (p *Probers) Run(ctx context.Context) error {
 
 // first is the first deadline, 0 for none.
 func (p *Probers) first() (first time.Duration) {
-	for _, x := range p.probers {
-		if d := x.m.Deadline(); d != 0 && (first == 0 || d < first) {
+	soonest := func(d time.Duration) {
+		if d != 0 && (first == 0 || d < first) {
 			first = d
 		}
+	}
+	for _, x := range p.probers {
+		soonest(x.m.Deadline())
+	}
+	for _, x := range p.announcers {
+		soonest(x.m.Deadline())
 	}
 	return first
 }
@@ -184,8 +202,12 @@ func (p *Probers) close() {
 // reconcile begins and ends probers, and hands them the state of their links.
 func (p *Probers) reconcile() {
 	p.mu.Lock()
-	want := maps.Clone(p.want)
+	want, announced := maps.Clone(p.want), p.announced // Update makes others
+	if p.atStart != nil {
+		p.known, p.atStart = p.atStart, nil
+	}
 	p.mu.Unlock()
+	p.reconcileAnnouncers(announced)
 	for at, x := range p.probers {
 		if w, ok := want[at]; !ok || w.cfg != x.cfg {
 			x.listener.Close()
@@ -221,12 +243,10 @@ func (p *Probers) begin(x *prober) {
 
 // open opens the sockets of a prober that are not open.
 func (p *Probers) open(x *prober) bool {
-	var err error
-	if p.sender == nil {
-		if p.sender, err = p.opener.Sender(); err != nil {
-			x.trouble = err.Error()
-			return false
-		}
+	err := p.openSender()
+	if err != nil {
+		x.trouble = err.Error()
+		return false
 	}
 	if x.listener == nil {
 		r := packet.Request{Kind: packet.ForARP, Index: x.index, About: x.about, HWLen: x.cfg.HWAddr.Len()}
@@ -236,6 +256,13 @@ func (p *Probers) open(x *prober) bool {
 		}
 	}
 	return true
+}
+
+func (p *Probers) openSender() (err error) {
+	if p.sender == nil {
+		p.sender, err = p.opener.Sender()
+	}
+	return err
 }
 
 // another chooses another link-local address, when another host uses the last one.
@@ -251,7 +278,7 @@ func (p *Probers) another(x *prober) {
 // after does what a step of a prober asks for: packets, and the view.
 func (p *Probers) after(x *prober, packets [][]byte) {
 	for _, b := range packets {
-		p.send(x, b)
+		p.send(x.index, x.name, x.broadcast, b)
 	}
 	v := x.m.View()
 	if v.LinkLocal = !x.place.about.IsValid(); v.LinkLocal && v.State == link.ProbeConflict &&
@@ -275,10 +302,10 @@ func (p *Probers) after(x *prober, packets [][]byte) {
 	p.wake(map[int]bool{x.index: true})
 }
 
-func (p *Probers) send(x *prober, b []byte) {
+func (p *Probers) send(index int, name string, broadcast, b []byte) {
 	// A link that goes down, and a queue that is full, are as a lost packet.
-	if err := p.sender.Send(x.index, arp.EtherType, x.broadcast, b); err != nil {
-		p.log.Debug("a probe was not sent", "link", x.name, "error", err)
+	if err := p.sender.Send(index, arp.EtherType, broadcast, b); err != nil {
+		p.log.Debug("an ARP packet was not sent", "link", name, "error", err)
 	}
 }
 

@@ -114,7 +114,7 @@ func (p *Prober) Tick(now time.Duration) [][]byte {
 	if p.sent < ProbeNum {
 		p.due = now + Between(p.rnd, ProbeMin, ProbeMax)
 	}
-	return p.packet(netip.IPv4Unspecified())
+	return p.cfg.request(netip.IPv4Unspecified(), p.about)
 }
 
 func (p *Prober) announce(now time.Duration) [][]byte {
@@ -123,11 +123,7 @@ func (p *Prober) announce(now time.Duration) [][]byte {
 	if p.announcements > 0 {
 		p.due = now + AnnounceInterval
 	}
-	return p.packet(p.about)
-}
-
-func (p *Prober) packet(from netip.Addr) [][]byte {
-	return [][]byte{Packet{Op: Request, From: p.cfg.HWAddr, Sender: from, Target: p.about}.Encode(p.cfg.HType)}
+	return p.cfg.announcement(p.about)
 }
 
 // ARP takes an ARP packet of the link. own are the hardware addresses of this host, whose
@@ -149,5 +145,5 @@ func (p *Prober) ARP(now time.Duration, b []byte, own []ib.HWAddr) [][]byte {
 		return nil
 	}
 	p.defence = now
-	return p.packet(p.about)
+	return p.cfg.announcement(p.about)
 }

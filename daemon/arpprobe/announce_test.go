@@ -1,0 +1,73 @@
+package arpprobe
+
+import (
+	"log/slog"
+	"net/netip"
+	"testing"
+	"testing/fstest"
+
+	"ibnetworkd/daemon"
+	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/packet"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// Which addresses are announced: all IPv4 ones of IPoIB links that the unit is applied to,
+// without those that are probed, that the daemon found, or of slaves of a bond.
+func TestAnnounces(t *testing.T) {
+	hw := func(s string) ib.HWAddr {
+		x, err := ib.ParseHWAddr(s + ":00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return x
+	}
+	load := func(text string) *units.Set {
+		return units.Load([]units.Root{{Path: "/etc/systemd/network", FS: fstest.MapFS{"a.ibnetwork": {Data: []byte(text)}}}})
+	}
+	const unit = "[Match]\nName=*\n[Network]\nAddress=10.0.0.1/24\n"
+	for name, tt := range map[string]struct {
+		unit   string
+		change func(*link.Link)
+		want   int
+	}{
+		"IPoIB":     {unit, func(*link.Link) {}, 2},
+		"Ethernet":  {unit, func(l *link.Link) { l.Type = 1 }, 0},
+		"a slave":   {unit, func(l *link.Link) { l.Master = 7 }, 0},
+		"in a VRF":  {unit, func(l *link.Link) { l.Master, l.SlaveKind = 7, link.KindVRF }, 2},
+		"probed":    {unit + "DuplicateAddressDetection=ipv4\n", func(*link.Link) {}, 1},
+		"unmanaged": {unit, func(l *link.Link) { l.OtherManagers = []string{"NetworkManager"} }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := load(tt.unit)
+			s := &link.Snapshot{Links: []link.Link{{Index: 1 << 30, Name: "ib0", Type: link.ARPHRDInfiniBand, HWAddr: hw("80"),
+				Flags: link.FlagUp | link.FlagLowerUp, Addresses: []link.Address{{Prefix: netip.MustParsePrefix("10.0.0.1/24")},
+					{Prefix: netip.MustParsePrefix("10.0.9.1/24")}, {Prefix: netip.MustParsePrefix("fd00::1/64")}}}}}
+			tt.change(&s.Links[0])
+			v := daemon.View{Snapshot: s, Units: set, Governing: link.Governing{Links: map[int]link.Governed{1 << 30: {Unit: set.Units[0]}}}}
+			if got := announces(v, wants(v)); len(got) != tt.want {
+				t.Fatalf("%+v", got)
+			}
+			p := New(slog.New(slog.DiscardHandler), packet.Opener("/nonexistent"), func(map[int]bool) {})
+			defer p.close()
+			due := func() (n int) {
+				p.Update(v)
+				p.reconcile()
+				for _, x := range p.announcers {
+					if x.m.Deadline() != 0 {
+						n++
+					}
+				}
+				return n
+			}
+			if n := due(); n != 0 {
+				t.Errorf("%d addresses are announced that the link had at the start", n)
+			}
+			s.Links[0].HWAddr = hw("81") // another queue pair
+			if n := due(); n != tt.want {
+				t.Errorf("%d addresses are announced with another hardware address, want %d", n, tt.want)
+			}
+		})
+	}
+}

@@ -239,6 +239,9 @@ func (w *Watch) rtnetlink() (EventSocket, error) {
 			delete(w.carrier, e.Index)
 		case rtnl.AddressChanged:
 			s.Addrs = true
+		case rtnl.AddressGone:
+			s.Addrs = true
+			s.link(e.Index) // at once: what was removed may be the unit's
 		case rtnl.RouteChanged:
 			s.Routes = true
 		case rtnl.RuleChanged:

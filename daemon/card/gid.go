@@ -78,10 +78,9 @@ func (o *Observer) gids(d *link.Device, p *link.Port, on []*link.Link, want []in
 		first, tries = indexFirst, indexTries
 	}
 	settled := !slices.ContainsFunc(on, func(l *link.Link) bool { return !roce.Settled(t.gids, l) })
-	var stuck []int
+	stuck := o.stuck(d.Name, p.Num, t.gids, settled)
 	if !hasAll(t.gids, on, want) {
 		t.users = o.gidUsers(d.Index)
-		stuck = o.stuck(d.Name, p.Num, t.gids, settled)
 		if o.cfg.Later != nil && settled && time.Now().After(t.again) {
 			wait := indexEach
 			if len(stuck) > 0 {

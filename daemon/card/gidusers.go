@@ -70,7 +70,7 @@ type moved struct {
 // An index that is not given is tried again after stuckFirst, then after twice the
 // time, stuckMost at most.
 const (
-	stuckFirst = 50 * time.Millisecond
+	stuckFirst = 10 * time.Millisecond
 	stuckMost  = time.Minute
 )
 

@@ -16,8 +16,9 @@ type EventType uint8
 const (
 	LinkChanged EventType = iota + 1 // new or changed
 	LinkGone
-	AddressChanged // added, changed or removed
-	RouteChanged   // or a nexthop object, with which the kernel removes IPv4 routes silently
+	AddressChanged // added or changed
+	AddressGone
+	RouteChanged // or a nexthop object, with which the kernel removes IPv4 routes silently
 	RuleChanged
 	SettingChanged // forwarding, rp_filter, proxy_arp and the like (RTM_NEWNETCONF)
 )
@@ -26,7 +27,7 @@ const (
 // the event may be old when it arrives.
 type Event struct {
 	Type EventType
-	// Index is the link, where it is about a link or its settings.
+	// Index is the link, where it is about a link, its settings or an address that is gone.
 	Index int
 	// Carrier of a LinkChanged (IFF_LOWER_UP).
 	Carrier bool
@@ -73,8 +74,12 @@ func decodeEvent(typ uint16, b []byte, put func(Event)) {
 		}
 		put(Event{t, int(int32(ne.Uint32(b[4:]))), t == LinkChanged && ne.Uint32(b[8:])&unix.IFF_LOWER_UP != 0,
 			ne.Uint16(b[2:]) == unix.ARPHRD_INFINIBAND})
-	case unix.RTM_NEWADDR, unix.RTM_DELADDR:
+	case unix.RTM_NEWADDR:
 		put(Event{Type: AddressChanged})
+	case unix.RTM_DELADDR:
+		if len(b) >= sizeIfAddr {
+			put(Event{Type: AddressGone, Index: int(int32(ne.Uint32(b[4:])))})
+		}
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		if len(b) >= sizeRtMsg && ne.Uint32(b[8:])&unix.RTM_F_CLONED == 0 {
 			put(Event{Type: RouteChanged})

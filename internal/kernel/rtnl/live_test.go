@@ -360,6 +360,7 @@ func TestEvents(t *testing.T) {
 	do(t, c, SetLink(a.Index, LinkChange{MTU: 1300}),
 		AddAddress(Address{Index: a.Index, Prefix: netip.MustParsePrefix("10.0.0.1/24")}),
 		AddRule(Rule{Family: unix.AF_INET, Priority: 5, HasPriority: true, Table: 9}),
+		DelAddress(Address{Index: a.Index, Prefix: netip.MustParsePrefix("10.0.0.1/24")}),
 		SetLink(b.Index, LinkChange{Up: new(false)}),
 		DelLink(a.Index))
 	wait(t, ev, func(all []Event, lost bool) bool {
@@ -368,6 +369,7 @@ func TestEvents(t *testing.T) {
 		}
 		for _, w := range []Event{
 			{Type: LinkChanged, Index: a.Index, Carrier: true}, {Type: LinkChanged, Index: a.Index}, {Type: AddressChanged},
+			{Type: AddressGone, Index: a.Index},
 			{Type: RouteChanged}, {Type: RuleChanged}, {Type: LinkGone, Index: a.Index},
 		} {
 			if !slices.Contains(all, w) {

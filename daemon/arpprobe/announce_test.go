@@ -3,6 +3,7 @@ package arpprobe
 import (
 	"log/slog"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/fstest"
 
@@ -51,6 +52,7 @@ func TestAnnounces(t *testing.T) {
 			}
 			p := New(slog.New(slog.DiscardHandler), packet.Opener("/nonexistent"), func(map[int]bool) {})
 			defer p.close()
+			p.Complete(s)
 			due := func() (n int) {
 				p.Update(v)
 				p.reconcile()
@@ -64,7 +66,8 @@ func TestAnnounces(t *testing.T) {
 			if n := due(); n != 0 {
 				t.Errorf("%d addresses are announced that the link had at the start", n)
 			}
-			s.Links[0].HWAddr = hw("81") // another queue pair
+			v.Snapshot = &link.Snapshot{Links: slices.Clone(s.Links)}
+			v.Snapshot.Links[0].HWAddr = hw("81") // another queue pair
 			if n := due(); n != tt.want {
 				t.Errorf("%d addresses are announced with another hardware address, want %d", n, tt.want)
 			}

@@ -31,11 +31,11 @@ type Probers struct {
 	events chan packet.Event
 	since  time.Time
 
-	mu        sync.Mutex // guards want, announce and views
+	mu        sync.Mutex // guards want to views
 	want      map[place]wanted
 	announced map[place]announced
-	atStart   map[place]ib.HWAddr // nil before the first Update and once Run has it
-	updated   bool
+	atStart   map[place]ib.HWAddr // nil before the first snapshot and once Run has it
+	completed bool
 	views     map[place]link.Probe
 
 	// The rest belongs to Run.
@@ -95,9 +95,6 @@ func (p *Probers) Update(v daemon.View) {
 	announced := announces(v, want)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.updated {
-		p.updated, p.atStart = true, known(v.Snapshot)
-	}
 	if len(want)+len(announced)+len(p.want)+len(p.announced) == 0 {
 		return
 	}
@@ -329,6 +326,11 @@ func (p *Probers) receive(e packet.Event) {
 
 // Complete adds what the probers have found to a snapshot.
 func (p *Probers) Complete(snap *link.Snapshot) {
+	p.mu.Lock()
+	if !p.completed {
+		p.completed, p.atStart = true, known(snap)
+	}
+	p.mu.Unlock()
 	known := p.byLink()
 	link.SetEach(snap, func(l *link.Link) *[]link.Probe { return &l.Probes },
 		func(l *link.Link) []link.Probe { return known[l.Index] }, slices.Equal)

@@ -173,12 +173,13 @@ func (o *routesOptions) ofManager(ctx context.Context, r *fabricRoutes, query ro
 		to := &r.opt.Route
 		to.Roots, to.Compute, to.IO, to.HopWeights, to.HostOrder = m.Roots, m.Compute, m.IO, m.HopWeights, m.HostOrder
 		r.opt.Drained, r.opt.LMC = m.Drained, &m.LMC
-		r.InForce(m.InForce, m.Layers, m.Order, &r.opt)
+		r.InForce(route.Result{Engine: m.InForce, NumLayers: m.Layers, Order: m.Order, SL: m.SL, Trunk: m.Trunk}, m.At, &r.opt)
 		if o.engine == "" {
 			to.Engine = m.Engine
 		}
+		to.OwnLevels = m.OwnLevels
 		if !o.qosGiven {
-			r.opt.QoS = m.QoS
+			r.opt.QoS, r.opt.Levels = m.QoS, m.Levels
 		}
 	}
 	return o.ofFiles(r, r.Fabric)

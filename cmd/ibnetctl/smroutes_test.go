@@ -25,6 +25,7 @@ import (
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/qos"
 	"ibnetworkd/sm/route"
 	"ibnetworkd/smctl/probe"
 )
@@ -306,6 +307,28 @@ func TestWhatIfLive(t *testing.T) {
 	}
 }
 
+// On a graph that is no tree the service levels that routes may use decide on the engine.
+func TestForetellLevels(t *testing.T) {
+	f := gen.RandomRegular(3, 16, 5, 2)
+	own := partition.Default()
+	own.Partitions[0].Params.SL = 2
+	for _, tt := range []struct {
+		name string
+		qos  *qos.Options
+		keys partition.Config
+	}{
+		{"none", nil, partition.Default()},
+		{"eight", &qos.Options{}, partition.Default()},
+		{"two", &qos.Options{MaxVLs: 2}, partition.Default()},
+		{"a partition has one", &qos.Options{}, own},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg := engine.Config{Partitions: tt.keys, QoS: tt.qos}
+			synctest.Test(t, func(t *testing.T) { foretell(t, f, cfg, nil, "") })
+		})
+	}
+}
+
 func foretell(t *testing.T, f *fabric.Fabric, cfg engine.Config, drain []ib.GUID, words string) {
 	s := simfabric.New(f, simfabric.Options{})
 	defer s.Close()
@@ -346,7 +369,7 @@ func foretell(t *testing.T, f *fabric.Fabric, cfg engine.Config, drain []ib.GUID
 	if w := blind.hints.words(&blind.opt); !strings.Contains(w, "is not an ibnetsm of this host: give its files") {
 		t.Errorf("without the manager: %q", w)
 	}
-	if words == "" && cfg.Route.Engine == "" && blind.Engine == "" {
+	if words == "" && cfg.Route.Engine == "" && r.SL == nil && blind.Engine == "" {
 		t.Errorf("without the manager: engine %s", blind.engineWords())
 	}
 	if words != "" && (blind.Engine != "" || !strings.Contains(blind.note, "another engine, hints or another subnet manager")) {

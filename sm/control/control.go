@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"ibnetworkd/ib"
@@ -77,12 +78,16 @@ func some(names []string) string {
 // Routing is how a subnet manager computes routes: its options, and what its tables in
 // force keep to.
 type Routing struct {
-	Device     string            `json:"device"`
-	Port       uint8             `json:"port"`
-	PortGUID   ib.GUID           `json:"port_guid"`
-	State      string            `json:"state"`            // Master, Standby, ...
-	Engine     string            `json:"engine,omitempty"` // as configured, empty for the automatic choice
-	QoS        bool              `json:"qos"`              // service levels are used
+	Device   string  `json:"device"`
+	Port     uint8   `json:"port"`
+	PortGUID ib.GUID `json:"port_guid"`
+	State    string  `json:"state"`            // Master, Standby, ...
+	Engine   string  `json:"engine,omitempty"` // as configured, empty for the automatic choice
+	QoS      bool    `json:"qos"`              // service levels are used
+	// Levels is how many of them routes may use, 0 where it is not known; none where
+	// OwnLevels says that levels are chosen for something else.
+	Levels     int               `json:"levels,omitempty"`
+	OwnLevels  bool              `json:"own_levels,omitempty"`
 	Roots      []ib.GUID         `json:"roots,omitempty"`
 	Compute    []ib.GUID         `json:"compute_nodes,omitempty"`
 	IO         []ib.GUID         `json:"io_nodes,omitempty"`
@@ -96,6 +101,23 @@ type Routing struct {
 	InForce string    `json:"in_force,omitempty"`
 	Layers  int       `json:"layers,omitempty"`
 	Order   []ib.GUID `json:"order,omitempty"`
+	// SL are the service levels of paths between the switches of At, where more than one is
+	// needed, and Trunk the ports of these switches on the tree that all multicast takes.
+	At    []ib.GUID `json:"at,omitempty"`
+	SL    [][]byte  `json:"sl,omitempty"`
+	Trunk []byte    `json:"trunk,omitempty"`
+}
+
+// MostLevels is of how many switches Routing has SL: what is left out is not known.
+const MostLevels = 2500
+
+// whole reports whether the levels are those of all pairs of switches.
+func (r *Routing) whole() bool {
+	n := len(r.At)
+	return (len(r.SL) == 0 || len(r.SL) == n) && (len(r.Trunk) == 0 || len(r.Trunk) == n) &&
+		!slices.ContainsFunc(r.SL, func(row []byte) bool {
+			return len(row) != n || slices.ContainsFunc(row, func(l byte) bool { return l > 15 })
+		})
 }
 
 // MaxRouting bounds the bytes of an answer to AskRouting: a million GUIDs.
@@ -134,6 +156,11 @@ func ParseRouting(b []byte) (out []Routing, err error) {
 	}
 	if err := json.Unmarshal(b, &out); err != nil {
 		return nil, err
+	}
+	for i := range out {
+		if !out[i].whole() {
+			return nil, errors.New("it has other service levels than those of its switches")
+		}
 	}
 	return out, nil
 }

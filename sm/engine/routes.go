@@ -15,6 +15,7 @@ type routes struct {
 	lft    [][]uint8
 	sl     route.Layers
 	layers int
+	levels int // how many of them there might be, 0 for none
 	engine string
 	order  []ib.GUID // of the switches, for the next tables to keep to
 	worst  float64   // flows over the busiest link, see route.Result

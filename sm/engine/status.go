@@ -126,10 +126,18 @@ func (s *Subnet) publish() {
 // routing is how routes are computed; it shares lists, none of which changes.
 func (s *Subnet) routing(x *Snapshot) control.Routing {
 	r := &s.cfg.Route
-	return control.Routing{Device: x.Device, Port: x.Port, PortGUID: x.PortGUID, State: x.State, Engine: r.Engine,
-		QoS: s.cfg.QoS != nil && len(s.prog.noVLs) == 0, Roots: r.Roots, Compute: r.Compute, IO: r.IO, HopWeights: r.HopWeights,
-		HostOrder: r.HostOrder, Drained: s.drained, LMC: s.cfg.LMC,
+	levels := 0
+	if s.prog.want.lft != nil {
+		levels = max(s.prog.want.levels, 1)
+	}
+	out := control.Routing{Device: x.Device, Port: x.Port, PortGUID: x.PortGUID, State: x.State, Engine: r.Engine,
+		QoS: s.cfg.QoS != nil && len(s.prog.noVLs) == 0, Levels: levels, OwnLevels: len(s.cfg.ownLevels()) > 0,
+		Roots: r.Roots, Compute: r.Compute, IO: r.IO, HopWeights: r.HopWeights, HostOrder: r.HostOrder, Drained: s.drained, LMC: s.cfg.LMC,
 		InForce: s.prog.want.engine, Layers: s.prog.want.layers, Order: s.prog.want.order}
+	if w := &s.prog.want; w.sl != nil && len(w.at) <= control.MostLevels {
+		out.At, out.SL, out.Trunk = w.at, w.sl, w.trunk
+	}
+	return out
 }
 
 // copy copies the counters for another goroutine.

@@ -7,6 +7,7 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 
 	"ibnetworkd/ib"
@@ -54,6 +55,7 @@ type Options struct {
 	Drained    []ib.GUID     // switches that routes avoid
 	LMC        *ib.LMC       // of adapter ports; nil leaves each port its own
 	QoS        bool
+	Levels     int // service levels that routes may use with QoS; 0 for eight
 	Partitions partition.Config
 }
 
@@ -73,7 +75,7 @@ func Compute(f *fabric.Fabric, opt Options, previous *Routes) (*Routes, error) {
 		ro.SL, ro.Trunk = previous.SL.Carry(at, f), route.CarryTrunk(previous.Trunk, at, f)
 	}
 	if opt.QoS {
-		ro.Layers = 8
+		ro.Layers = cmp.Or(opt.Levels, 8)
 	}
 	r := &Routes{Fabric: f, weights: opt.Route.HopWeights, drained: opt.Drained}
 	seen, _ := f.Drained(opt.Drained)
@@ -141,10 +143,11 @@ func carried(r *Routes, f *fabric.Fabric) [][]uint8 {
 }
 
 // InForce records what the subnet manager reports of the tables that were read from
-// switches: with which engine, layers and order of switches, and with which hints of opt,
-// it made them.
-func (r *Routes) InForce(engine string, layers int, order []ib.GUID, opt *Options) {
-	r.Engine, r.NumLayers, r.Order = engine, max(1, layers), order
+// switches: the engine, layers and order of switches, service levels and the trunk by the
+// switches of at, and the hints of opt that it made them with.
+func (r *Routes) InForce(t route.Result, at []ib.GUID, opt *Options) {
+	r.Engine, r.NumLayers, r.Order = t.Engine, max(1, t.NumLayers), t.Order
+	r.SL, r.Trunk = t.SL.Carry(at, r.Fabric), route.CarryTrunk(t.Trunk, at, r.Fabric)
 	r.weights, r.drained, r.view = opt.Route.HopWeights, opt.Drained, nil
 }
 

@@ -72,6 +72,10 @@ func (c *cycle) run(ctx context.Context) error {
 	ended := c.adoptResults(&c.sc, &c.rest.dirty)
 	c.load()
 	c.retry()
+	for i := range c.sc.Force {
+		c.rec.Return(i)
+	}
+	c.moved(c.sc)
 	if err := c.observe(ended); err != nil {
 		return err
 	}
@@ -110,6 +114,16 @@ func (c *cycle) fail(err error) {
 	c.unfinished = &c.rest
 	c.logOnce("", "look", "cannot read system state, will retry: "+err.Error(), slog.LevelError)
 	time.AfterFunc(retryFirst, func() { c.Wake(Scope{All: true}) })
+}
+
+// moved has links that were made and then moved to another network namespace left there,
+// until their parent is configured again by request.
+func (c *cycle) moved(sc Scope) {
+	for _, m := range sc.Moved {
+		if c.rec.Leave(m) {
+			c.log.Info("a link that was made here was moved to another network namespace", "link", m.Name)
+		}
+	}
 }
 
 // load reads the unit files if the scope says so.
@@ -209,6 +223,7 @@ func (c *cycle) round(ctx context.Context) (more bool, err error) {
 	sc := Scope{Addrs: true, Routes: true, Rules: true, Links: maps.Clone(c.rest.dirty.links)}
 	// Our own changes echo as events: this observation answers those too.
 	sc.Join(c.happened())
+	c.moved(sc)
 	for _, s := range r.Plan.Steps {
 		switch s.Op.(type) {
 		case link.AddChild, link.AddBond, link.AddVRF:

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+
+	"ibnetworkd/link"
 )
 
 // Scope says where to look. The zero Scope is nowhere. Scopes only ever grow
@@ -20,6 +22,8 @@ type Scope struct {
 	Rules  bool
 	RDMA   bool // RDMA devices and the ports' state
 	PKeys  bool // the partition tables too
+	// Moved are links that are in another network namespace now.
+	Moved []link.Moved
 	// Events says that event sources have something to tell.
 	Events bool
 	// Due says that the time of held operations has come.
@@ -55,6 +59,7 @@ func (s *Scope) Join(o Scope) {
 		}
 		maps.Copy(s.Links, o.Links)
 	}
+	s.Moved = append(s.Moved, o.Moved...)
 	if len(o.Force) > 0 {
 		if s.Force == nil {
 			s.Force = map[int]bool{}

@@ -19,6 +19,7 @@ import (
 	"ibnetworkd/internal/kernel/rdmanl"
 	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/internal/kernel/uevent"
+	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
 
@@ -233,8 +234,11 @@ func (w *Watch) rtnetlink() (EventSocket, error) {
 				s.RDMA = true
 				s.PKeys = s.PKeys || e.InfiniBand && !e.Carrier
 			}
-		case rtnl.LinkGone:
+		case rtnl.LinkGone, rtnl.LinkMoved:
 			s.link(e.Index)
+			if e.Type == rtnl.LinkMoved {
+				s.Moved = append(s.Moved, link.Moved{Index: e.Index, Name: e.Name, Parent: e.Parent})
+			}
 			s.RDMA = true
 			delete(w.carrier, e.Index)
 		case rtnl.AddressChanged:

@@ -416,6 +416,10 @@ func planChild(b *link.Builder, index int, p *units.Partition, before []units.Pa
 		}
 		return
 	}
+	if why := b.Moved(name, parent); why != (link.Reason{}) {
+		block(why)
+		return
+	}
 	if other, taken := b.Model.Snapshot().LinkByName(name); taken {
 		block(link.Reason{
 			Code: link.CodeNameTaken,

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"fmt"
 	"slices"
 
 	"ibnetworkd/units"
@@ -128,6 +129,17 @@ func (b *Builder) Block(on Target, op Op, wait bool, why Reason) {
 	if !slices.Contains(b.Plan.Blocked, x) {
 		b.Plan.Blocked = append(b.Plan.Blocked, x)
 	}
+}
+
+// Moved says that a link below another one was made and is in another network namespace,
+// zero if it is not.
+func (b *Builder) Moved(name string, parent *Link) Reason {
+	if b.Record == nil || !slices.ContainsFunc(b.Record.Moved, func(m Made) bool { return m.Name == name && m.On == parent.Index }) {
+		return Reason{}
+	}
+	return Reason{Code: CodeMoved, Text: fmt.Sprintf("%s was moved to another network namespace and is left there", name),
+		Next: "move it back (ip -n NAMESPACE link set " + name + " netns 1), or delete it there; ibnetctl reconfigure " + parent.Name +
+			" makes another one"}
 }
 
 // Attr notes an attribute of a link for its status.

@@ -30,6 +30,9 @@ type Record struct {
 	// are those that outlive the link, and are its again when one of that name comes.
 	Kept []*LinkRecord `json:"kept,omitempty"`
 	Made []Made        `json:"made,omitempty"` // by other packages
+	// Moved are P_Key children and VLANs that were made and then moved to another network
+	// namespace by others: they are not made again.
+	Moved []Made `json:"moved,omitempty"`
 	// Ports are the units that governed InfiniBand ports last, by GUID.
 	Ports []PortRecord `json:"ports,omitempty"`
 }
@@ -335,6 +338,57 @@ func (r *Record) Failed(op Op) {
 	}
 }
 
+// Moved is a link that is in another network namespace, as it was here.
+type Moved struct {
+	Index, Parent int // interface indexes; Parent is 0 for none
+	Name          string
+}
+
+// Leave notes that a link was moved, if it was made. It reports whether it was.
+func (r *Record) Leave(m Moved) bool {
+	left := Made{Kind: "ipoib", Name: m.Name, On: m.Parent}
+	child := func(e *LinkRecord) bool {
+		return e.Child && e.Parent == m.Parent && (e.Ifindex == m.Index || e.Ifindex == 0 && e.Name == m.Name)
+	}
+	if m.Parent == 0 || !slices.ContainsFunc(r.Links, child) {
+		i := slices.IndexFunc(r.Made, func(x Made) bool { return x.Name == m.Name && x.On == m.Parent })
+		if i < 0 {
+			return false
+		}
+		left = r.Made[i]
+	}
+	r.Moved = append(slices.Clone(r.Moved), left)
+	return true
+}
+
+// reconcileMoved has links that came back from another network namespace as ours again,
+// and forgets those whose parents are gone or whose names are taken.
+func (r *Record) reconcileMoved(s *Snapshot) (changed bool) {
+	stay := r.Moved[:0:0]
+	for _, m := range r.Moved {
+		_, parent := s.Link(m.On)
+		l, back := s.LinkByName(m.Name)
+		switch {
+		case parent && !back:
+			stay = append(stay, m)
+			continue
+		case !back || l.Parent != m.On || l.Kind != m.Kind:
+		case l.IPoIB != nil:
+			*r.of(TargetOf(l)) = LinkRecord{Ifindex: l.Index, Name: l.Name, Child: true, Parent: l.Parent, PKey: l.IPoIB.PKey.AsFull()}
+		default:
+			r.make(m)
+		}
+		changed = true
+	}
+	r.Moved = stay
+	return changed
+}
+
+// Return forgets what was moved of a link: it is made again.
+func (r *Record) Return(parent int) {
+	r.Moved = slices.DeleteFunc(slices.Clone(r.Moved), func(m Made) bool { return m.On == parent })
+}
+
 func (r *Record) make(m Made) {
 	if !r.Notes(m) {
 		r.Made = append(slices.Clone(r.Made), m)
@@ -387,6 +441,7 @@ func (r *Record) Reconcile(s *Snapshot) (changed bool) {
 	if gone := func(o Rule) bool { return !slices.ContainsFunc(s.Rules, o.Fits) }; slices.ContainsFunc(r.Rules, gone) {
 		r.Rules, changed = slices.DeleteFunc(slices.Clone(r.Rules), gone), true
 	}
+	changed = r.reconcileMoved(s) || changed
 	if gone := func(m Made) bool {
 		_, parent := s.Link(m.On)
 		_, isLink := s.LinkByName(m.Name)
@@ -443,7 +498,7 @@ func (r *Record) Clone() *Record {
 		return out
 	}
 	out.Rules, out.Made, out.Routes, out.Ports = slices.Clone(r.Rules), slices.Clone(r.Made), slices.Clone(r.Routes), slices.Clone(r.Ports)
-	out.NextHops = slices.Clone(r.NextHops)
+	out.NextHops, out.Moved = slices.Clone(r.NextHops), slices.Clone(r.Moved)
 	for _, e := range r.Links {
 		out.Links = append(out.Links, e.clone())
 	}

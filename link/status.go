@@ -55,7 +55,8 @@ const (
 	CodeNoConnected      Code = "connected-not-offered" // no RC flag in the address
 	CodePKeyInvalid      Code = "pkey-invalid"
 	CodePKeyDuplicate    Code = "pkey-duplicate"
-	CodePKeyForeign      Code = "pkey-in-use" // another program's interface has it
+	CodeMoved            Code = "moved-to-namespace" // what was made is in another network namespace
+	CodePKeyForeign      Code = "pkey-in-use"        // another program's interface has it
 	CodeChildOfChild     Code = "child-of-child"
 	CodeNotIPoIB         Code = "not-ipoib"
 	CodeNoModule         Code = "module-missing" // port there, no netdev: ib_ipoib

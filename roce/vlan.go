@@ -19,6 +19,10 @@ func (p *planner) vlans() {
 		a := link.Attribute{Name: "VLAN", Wanted: vlanText(name, v)}
 		op := AddVLAN{On: on, Name: name, VLAN: *v}
 		c, ok := p.b.Base.LinkByName(name)
+		if why := p.b.Moved(name, p.l); !ok && why != (link.Reason{}) {
+			p.block(a, op, why)
+			continue
+		}
 		if !ok {
 			p.reach(a, false, op)
 			continue

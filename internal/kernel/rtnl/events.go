@@ -16,6 +16,7 @@ type EventType uint8
 const (
 	LinkChanged EventType = iota + 1 // new or changed
 	LinkGone
+	LinkMoved      // to another network namespace
 	AddressChanged // added or changed
 	AddressGone
 	RouteChanged // or a nexthop object, with which the kernel removes IPv4 routes silently
@@ -33,6 +34,29 @@ type Event struct {
 	Carrier bool
 	// InfiniBand says that it is a link of that type (ARPHRD_INFINIBAND).
 	InfiniBand bool
+	// Name and Parent (its index, 0 for none) of a LinkMoved.
+	Name   string
+	Parent int
+}
+
+// gone reads whether a link that is gone is in another network namespace.
+func (e *Event) gone(attrs []byte) {
+	e.Type = LinkGone
+	var name string
+	var parent int
+	for a := nl.ParseAttrs(attrs); a.Next(); {
+		switch a.Type() {
+		case unix.IFLA_IFNAME:
+			name = a.String()
+		case unix.IFLA_LINK:
+			parent = a.Index()
+		case unix.IFLA_NEW_NETNSID:
+			e.Type = LinkMoved
+		}
+	}
+	if e.Type == LinkMoved {
+		e.Name, e.Parent = name, parent
+	}
 }
 
 // netconfaIfindex is NETCONFA_IFINDEX of linux/netconf.h.
@@ -68,12 +92,13 @@ func decodeEvent(typ uint16, b []byte, put func(Event)) {
 		}
 		// A bridge port that leaves its bridge sends RTM_DELLINK with family
 		// AF_BRIDGE; the link itself stays.
-		t := LinkChanged
+		e := Event{Type: LinkChanged, Index: int(int32(ne.Uint32(b[4:]))), InfiniBand: ne.Uint16(b[2:]) == unix.ARPHRD_INFINIBAND}
 		if typ == unix.RTM_DELLINK && b[0] == unix.AF_UNSPEC {
-			t = LinkGone
+			e.gone(b[sizeIfInfo:])
+		} else {
+			e.Carrier = ne.Uint32(b[8:])&unix.IFF_LOWER_UP != 0
 		}
-		put(Event{t, int(int32(ne.Uint32(b[4:]))), t == LinkChanged && ne.Uint32(b[8:])&unix.IFF_LOWER_UP != 0,
-			ne.Uint16(b[2:]) == unix.ARPHRD_INFINIBAND})
+		put(e)
 	case unix.RTM_NEWADDR:
 		put(Event{Type: AddressChanged})
 	case unix.RTM_DELADDR:

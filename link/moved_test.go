@@ -1,0 +1,49 @@
+package link
+
+import (
+	"slices"
+	"testing"
+)
+
+// What was made and moved to another network namespace is left there: until it comes back,
+// its parent is gone, or it is asked for again.
+func TestMoved(t *testing.T) {
+	s := host(t)
+	parent := s.Links[1]
+	child := Link{Index: 21, Name: "ib0.8001", Type: ARPHRDInfiniBand, Kind: "ipoib", Parent: parent.Index, IPoIB: &IPoIB{PKey: 0x8001}}
+	vlan := Link{Index: 23, Name: "v7", Type: 1, Kind: "vlan", Parent: 9}
+	without, with := s, &Snapshot{Links: append(slices.Clone(s.Links), child, vlan)}
+	r := &Record{Links: []*LinkRecord{{Ifindex: 21, Name: child.Name, Child: true, Parent: parent.Index, PKey: 0x8001}},
+		Made: []Made{{Kind: "vlan", Name: "v7", On: 9}}}
+	if r.Leave(Moved{22, parent.Index, "theirs"}) || r.Leave(Moved{23, 0, "v7"}) {
+		t.Error("another program's link counts as made")
+	}
+	leave := func() {
+		t.Helper()
+		if !r.Leave(Moved{21, parent.Index, "ib0.8001"}) || !r.Leave(Moved{23, 9, "v7"}) || !r.Reconcile(without) ||
+			len(r.Moved) != 2 || len(r.Links) != 0 || len(r.Made) != 0 {
+			t.Fatalf("%+v", r)
+		}
+	}
+	leave()
+	if r.Reconcile(without) || len(r.Clone().Moved) != 2 {
+		t.Errorf("forgotten: %+v", r)
+	}
+	if !r.Reconcile(with) || len(r.Moved) != 0 || !r.MadeChild(&child) || !r.Notes(Made{Kind: "vlan", Name: "v7", On: 9}) {
+		t.Errorf("back: %+v", r)
+	}
+	leave()
+	gone := &Snapshot{Links: slices.DeleteFunc(slices.Clone(s.Links), func(l Link) bool { return l.Index == parent.Index })}
+	if !r.Reconcile(gone) || len(r.Moved) != 1 || r.Moved[0].Name != "v7" {
+		t.Errorf("the parent is gone: %+v", r.Moved)
+	}
+	// Not seen yet since it was made.
+	fresh := &Record{Links: []*LinkRecord{{Name: "ib0.8001", Child: true, Parent: parent.Index, PKey: 0x8001}}}
+	if !fresh.Leave(Moved{31, parent.Index, "ib0.8001"}) {
+		t.Error("a new one is not known")
+	}
+	r.Return(9)
+	if len(r.Moved) != 0 {
+		t.Errorf("asked for again: %+v", r.Moved)
+	}
+}

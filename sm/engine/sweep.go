@@ -168,6 +168,7 @@ func (w *sweep) report(f *fabric.Fabric, say bool) {
 	st := SweepStats{Kind: w.kind, Reason: w.reason, At: w.begin, Duration: time.Since(w.begin), SMPs: s.counters.SMPs - w.sent,
 		Nodes: len(f.Nodes), Switches: len(f.Switches), Links: f.Links(), Routing: s.prog.want.engine, Failed: w.failed}
 	s.sweeps.last = st
+	s.publish() // before the log: who reads that asks for the subnet
 	if say {
 		log := s.log
 		if n := s.prog.want.layers; n > 1 {
@@ -177,7 +178,6 @@ func (w *sweep) report(f *fabric.Fabric, say bool) {
 			"smps", st.SMPs, "duration", st.Duration.Round(time.Microsecond).String(), "routing", st.Routing,
 			"busiest_link_flows", math.Round(s.prog.want.worst), "failed", st.Failed)
 	}
-	s.publish()
 }
 
 // fail notes a request that a node did not answer with success.

@@ -147,7 +147,8 @@ func planSysctls(b *Builder, index int, u *units.Unit) {
 	for _, s := range wantedSysctls(u, b.Link(index).IsInfiniBand()) {
 		l := b.Link(index)
 		if s.name == "" {
-			if was := l.Sysctl[s.key]; was != "" && was != s.value {
+			// On a link that is up it is left as it is: others configured it.
+			if was := l.Sysctl[s.key]; was != "" && was != s.value && !l.Up() {
 				b.Do(SetSysctl{On: b.Model.Target(l), Key: s.key, Value: s.value})
 			}
 			continue

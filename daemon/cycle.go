@@ -186,10 +186,26 @@ func (c *cycle) read(sc Scope) (err error) {
 	var s *link.Snapshot
 	c.timed(&c.costs.observe, func() { s, err = c.cfg.System.Observe(sc, c.needs(sc)) })
 	if err == nil {
+		c.missing(s)
 		c.adopt(s, &c.rest.dirty)
 		c.cancelGone()
 	}
 	return err
+}
+
+// missing takes the events again if a link that was made here is not in a new snapshot:
+// it may have been moved after they were taken. The kernel unlists a link and queues its
+// message under one lock (net/core/dev.c, __dev_change_net_namespace).
+func (c *cycle) missing(s *link.Snapshot) {
+	if !c.rec.Missing(s) {
+		return
+	}
+	late := c.happened()
+	c.moved(late)
+	late.Moved = nil
+	if !late.Empty() {
+		c.Wake(late)
+	}
 }
 
 // round plans once, applies and reads what came of it. It reports false when

@@ -211,12 +211,18 @@ func launchLoad(t *testing.T, sys *memory, n *notes, f *files, load func() *unit
 // start runs a daemon on any system; wake is handed what wakes it.
 func start(t *testing.T, sys System, n *notes, f *files, load func() *units.Set, wake func(func(Scope))) *rig {
 	t.Helper()
+	return startWith(t, Config{System: sys, Load: load}, n, f, wake)
+}
+
+// startWith is start with the parts of a Config.
+func startWith(t *testing.T, cfg Config, n *notes, f *files, wake func(func(Scope))) *rig {
+	t.Helper()
 	r := &rig{n: n, f: f, log: &bytes.Buffer{}}
-	if load == nil {
-		load = f.load
+	if cfg.Load == nil {
+		cfg.Load = f.load
 	}
-	r.Daemon = New(Config{System: sys, Store: n, Load: load,
-		Log: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))})
+	cfg.Store, cfg.Log = n, slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	r.Daemon = New(cfg)
 	wake(r.Wake)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)

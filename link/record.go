@@ -361,6 +361,19 @@ func (r *Record) Leave(m Moved) bool {
 	return true
 }
 
+// Missing reports that a link that was made and can be moved to another network
+// namespace is not in a snapshot.
+func (r *Record) Missing(s *Snapshot) bool {
+	gone := func(m Made) bool { _, there := s.LinkByName(m.Name); return !there && m.On != 0 }
+	return slices.ContainsFunc(r.Made, gone) || slices.ContainsFunc(r.Links, func(e *LinkRecord) bool {
+		_, there := s.Link(e.Ifindex)
+		if e.Ifindex == 0 {
+			_, there = s.LinkByName(e.Name)
+		}
+		return e.Child && !there
+	})
+}
+
 // reconcileMoved has links that came back from another network namespace as ours again,
 // and forgets those whose parents are gone or whose names are taken.
 func (r *Record) reconcileMoved(s *Snapshot) (changed bool) {

@@ -38,21 +38,17 @@ also goes to standard error, and the exit code is that of ` + "`ibnetctl`(1)" + 
 JSON Schema: [ibnetctl.schema.json](ibnetctl.schema.json).
 
 `)
+	seen := map[reflect.Type]string{}
 	for _, f := range answer.Forms {
 		fmt.Fprintf(&page, "## %s\n\n| key | type |\n|---|---|\n", f.Command)
-		rows(&page, reflect.TypeOf(f.Value), "", map[reflect.Type]bool{})
+		rows(&page, reflect.TypeOf(f.Value), f.Command, "", seen)
 		page.WriteString("\n")
 	}
 	golden(t, "../../../docs/json.md", strings.TrimRight(page.String(), "\n")+"\n")
 }
 
-// rows are the keys of a struct, with those of the structs in it.
-func rows(b *strings.Builder, t reflect.Type, prefix string, above map[reflect.Type]bool) {
-	if above[t] {
-		return
-	}
-	above[t] = true
-	defer delete(above, t)
+// rows are the keys of a struct, with those of the structs in it that seen has no place of.
+func rows(b *strings.Builder, t reflect.Type, command, prefix string, seen map[reflect.Type]string) {
 	for _, f := range reflect.VisibleFields(t) {
 		if f.Anonymous && f.Type.Kind() == reflect.Struct && f.Tag.Get("json") == "" {
 			continue
@@ -73,10 +69,13 @@ func rows(b *strings.Builder, t reflect.Type, prefix string, above map[reflect.T
 			ft, what = ft.Elem(), "list of "
 			s = answertest.SchemaOf(ft, map[string]any{})
 		}
-		inner := s["$ref"] != nil
+		inner, place := s["$ref"] != nil, seen[ft]
 		switch {
+		case place != "":
+			what, inner = what+"object as "+place, false
 		case inner:
 			what += "object"
+			seen[ft] = fmt.Sprintf("`%s%s` of %s", prefix, key, command)
 		case s["format"] != nil:
 			what += "time (RFC 3339)"
 		default:
@@ -87,7 +86,7 @@ func rows(b *strings.Builder, t reflect.Type, prefix string, above map[reflect.T
 		}
 		fmt.Fprintf(b, "| `%s%s` | %s |\n", prefix, key, what)
 		if inner {
-			rows(b, ft, prefix+key+".", above)
+			rows(b, ft, command, prefix+key+".", seen)
 		}
 	}
 }

@@ -27,8 +27,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what happens into testdata/*.txt")
 
-// protocol runs one file of testdata: a command with its input, a line of four
-// dashes, and what happens until the next.
+// protocol runs one file of testdata on testdata/fabric: a command with its input, a
+// line of four dashes, and what happens until the next.
 type protocol struct {
 	*world
 	t     *testing.T
@@ -94,13 +94,12 @@ func diffLines(want, got string) string {
 // runScript gives the script with what happens in place of what it says.
 func runScript(t *testing.T, text string) string {
 	s := &protocol{t: t, begin: time.Now(), subs: map[string]*engine.Subnet{}, stops: map[string]func(){}, during: map[string]func(){}}
+	s.fabric()
 	defer func() {
-		if s.world != nil {
-			for _, k := range slices.Sorted(maps.Keys(s.stops)) {
-				s.stops[k]()
-			}
-			s.world.close()
+		for _, k := range slices.Sorted(maps.Keys(s.stops)) {
+			s.stops[k]()
 		}
+		s.world.close()
 	}()
 	var out strings.Builder
 	lines := strings.Split(text, "\n")
@@ -137,11 +136,14 @@ func (s *protocol) do(line, input string) string {
 		return ""
 	}
 	switch w[0] {
-	case "fabric":
-		s.fabric(input)
-		return fmt.Sprintf("%d nodes, %d links\n", len(s.f.Nodes), s.f.Links())
 	case "start":
 		s.start(arg(1), w[2:], input)
+	case "up": // start without a trace of what other scripts show
+		s.start(arg(1), w[2:], input)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		s.trace()
+		return s.managers()
 	case "stop":
 		s.stops[arg(1)]()
 		delete(s.stops, w[1])
@@ -218,8 +220,14 @@ func (s *protocol) change(w []string) {
 	}
 }
 
-func (s *protocol) fabric(text string) {
-	f, err := fabric.ReadText("fabric", strings.NewReader(text))
+// fabric connects the nodes of testdata/fabric.
+func (s *protocol) fabric() {
+	text, err := os.Open("testdata/fabric")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer text.Close()
+	f, err := fabric.ReadText("fabric", text)
 	if err != nil {
 		s.t.Fatal(err)
 	}

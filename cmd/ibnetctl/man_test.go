@@ -3,7 +3,6 @@ package main
 import (
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -202,19 +201,4 @@ ibnetctl --report ibnetwork-report-20260102-030405.tar.gz status
 	return b.String()
 }
 
-func TestManPage(t *testing.T) {
-	const path = "../../docs/man/ibnetctl.1"
-	want := page()
-	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	got, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != want {
-		t.Error("docs/man/ibnetctl.1 is not what the commands say: go test ./cmd/ibnetctl -run TestManPage -update")
-	}
-}
+func TestManPage(t *testing.T) { golden(t, "../../docs/man/ibnetctl.1", page()) }

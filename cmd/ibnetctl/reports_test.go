@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -22,22 +21,7 @@ func TestReports(t *testing.T) {
 			var b bytes.Buffer
 			code := run(t.Context(), []string{"--report", archive, command}, strings.NewReader(""), &b, &b)
 			fmt.Fprintf(&b, "exit status %d\n", code)
-			file := filepath.Join(dir, command+".txt")
-			if *update {
-				if err := os.MkdirAll(dir, 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(want, b.Bytes()) {
-				t.Errorf("%s is not what is shown (go test ./cmd/ibnetctl -run 'TestReports$' -update):\n%s", file, b.String())
-			}
+			golden(t, filepath.Join(dir, command+".txt"), b.String())
 		}
 	}
 }

@@ -29,7 +29,7 @@ func (im *importer) interfaces(files []*file) {
 	}
 	patterns(autos, stanzas)
 	drafts := map[string]*draft{}
-	sh := &shell{im: im, known: ipoibNames(stanzas)}
+	sh := &shell{im: im, known: ipoibNames(stanzas), hops: map[string][]string{}}
 	draftOf := func(name string, f *file) *draft {
 		d := drafts[name]
 		if d == nil {

@@ -10,7 +10,7 @@ import (
 // routeWords are the words of ip route and the keys of [Route].
 var routeWords = map[string]string{
 	"via": "Gateway", "metric": "Metric", "preference": "Metric", "priority": "Metric", "table": "Table", "src": "PreferredSource",
-	"scope": "Scope",
+	"scope": "Scope", "nhid": "NextHop",
 	"proto": "Protocol", "protocol": "Protocol", "mtu": "MTUBytes", "initcwnd": "InitialCongestionWindow",
 	"initrwnd": "InitialAdvertisedReceiveWindow",
 	"advmss":   "TCPAdvertisedMaximumSegmentSize", "congctl": "TCPCongestionControlAlgorithm", "hoplimit": "HopLimit",
@@ -129,6 +129,61 @@ func prefix(s string) (netip.Prefix, error) {
 		return netip.PrefixFrom(a, a.BitLen()), nil
 	}
 	return netip.ParsePrefix(s)
+}
+
+// ipNextHop reads the arguments of ip nexthop add. why is not empty for a nexthop that a
+// [NextHop] section cannot say.
+func ipNextHop(w []string, six bool) (id, dev string, group []string, dirs [][2]string, why string) {
+	family := six
+	for i := 0; i < len(w); i++ {
+		k := w[i]
+		switch k {
+		case "onlink":
+			dirs = append(dirs, [2]string{"OnLink", "yes"})
+			continue
+		case "blackhole":
+			dirs = append(dirs, [2]string{"Blackhole", "yes"})
+			continue
+		}
+		if i++; i >= len(w) {
+			return "", "", nil, nil, whyValue
+		}
+		switch v := w[i]; k {
+		case "id":
+			id = v
+		case "dev":
+			dev = v
+		case "via":
+			if (v == "inet" || v == "inet6") && i+1 < len(w) {
+				i++
+				v = w[i]
+			}
+			dirs, family = append(dirs, [2]string{"Gateway", v}), false
+		case "group":
+			for m := range strings.SplitSeq(v, "/") {
+				member, _, _ := strings.Cut(m, ",")
+				group = append(group, member)
+			}
+			dirs, family = append(dirs, [2]string{"Group", strings.NewReplacer("/", " ", ",", ":").Replace(v)}), false
+		case "type":
+			if v != "mpath" {
+				return "", "", nil, nil, "[NextHop] has no key for groups of type " + v
+			}
+		case "proto", "protocol":
+			if v != "static" {
+				return "", "", nil, nil, "a nexthop of protocol " + v + "; those of units are of protocol static"
+			}
+		default:
+			return "", "", nil, nil, fmt.Sprintf("[NextHop] has no key for %q", k)
+		}
+	}
+	if id == "" {
+		return "", "", nil, nil, "a nexthop whose ID the kernel chooses; write [NextHop] with an Id= into the unit of its link"
+	}
+	if family {
+		dirs = append(dirs, [2]string{"Family", "ipv6"})
+	}
+	return id, dev, group, append([][2]string{{"Id", id}}, dirs...), ""
 }
 
 // ruleWords are the words of ip rule and the keys of [RoutingPolicyRule].

@@ -290,7 +290,7 @@ func (im *importer) udev(files []*file) {
 func (im *importer) scripts(files []*file) {
 	for _, f := range files {
 		own := map[string]*draft{}
-		sh := &shell{im: im, known: map[string]bool{}, link: func(name string) *draft {
+		sh := &shell{im: im, known: map[string]bool{}, hops: map[string][]string{}, link: func(name string) *draft {
 			if own[name] == nil {
 				own[name] = &draft{tool: path.Base(f.path), prefix: "10", name: name, link: name, files: []*file{f}}
 			}

@@ -196,6 +196,8 @@ type shell struct {
 	link  func(name string) *draft
 	iface string          // the interface whose line it is, "" for none
 	known map[string]bool // links that are IPoIB whatever their names
+	// hops are the links of nexthop objects, by their ID: of a group those of its members.
+	hops map[string][]string
 }
 
 // isLink reports whether a name is that of an IPoIB link.

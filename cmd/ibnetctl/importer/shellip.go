@@ -44,17 +44,14 @@ func (sh *shell) ip(it *item, w []string) string {
 		if why != "" {
 			return why
 		}
+		links := []string{dev}
 		if dev == "" {
-			dev = sh.iface
+			links = sh.linksOf(over(dirs))
 		}
-		if !validName(dev) {
+		if len(links) == 0 {
 			return "a route without an interface"
 		}
-		if !sh.isLink(dev) {
-			return whyOther
-		}
-		sh.link(dev).route(dirs, it)
-		return ""
+		return sh.each(links, func(d *draft) { d.route(dirs, it) })
 	case len(w[0]) > 1 && abbreviates("rule") && (verb == "add" || verb == "replace"):
 		dirs, why := ipRule(w[2:], six)
 		if why != "" {
@@ -67,8 +64,72 @@ func (sh *shell) ip(it *item, w []string) string {
 		return ""
 	case (abbreviates("neighbor") || abbreviates("neighbour")) && (verb == "add" || verb == "replace"):
 		return sh.ipNeighbor(it, w[2:])
+	case len(w[0]) > 2 && abbreviates("nexthop") && (verb == "add" || verb == "replace"):
+		return sh.ipNextHop(it, w[2:], six)
 	}
 	return whyCommand
+}
+
+// over is the ID of the nexthop object that a route leads over, "" for none.
+func over(dirs [][2]string) string {
+	for _, x := range dirs {
+		if x[0] == "NextHop" {
+			return x[1]
+		}
+	}
+	return ""
+}
+
+// linksOf are the links of nexthops by their IDs, or else that of the interface's line.
+func (sh *shell) linksOf(ids ...string) (out []string) {
+	for _, id := range ids {
+		for _, l := range sh.hops[id] {
+			if !slices.Contains(out, l) {
+				out = append(out, l)
+			}
+		}
+	}
+	if len(out) == 0 && sh.iface != "" {
+		out = []string{sh.iface}
+	}
+	return out
+}
+
+// each changes the drafts of links, or says why not.
+func (sh *shell) each(links []string, change func(*draft)) string {
+	for _, l := range links {
+		if !validName(l) {
+			return whyCommand
+		}
+		if !sh.isLink(l) {
+			return whyOther
+		}
+	}
+	for _, l := range links {
+		change(sh.link(l))
+	}
+	return ""
+}
+
+// ipNextHop carries a nexthop object over. A group, and a route over it, go to the units of
+// all links that its members are on: they stay while one of these exists.
+func (sh *shell) ipNextHop(it *item, w []string, six bool) string {
+	id, dev, group, dirs, why := ipNextHop(w, six)
+	if why != "" {
+		return why
+	}
+	links := []string{dev}
+	if dev == "" {
+		links = sh.linksOf(group...)
+	}
+	if len(links) == 0 {
+		return "a nexthop without an interface; write it as [NextHop] into the unit of a link"
+	}
+	if why := sh.each(links, func(d *draft) { d.section("NextHop", dirs, it) }); why != "" {
+		return why
+	}
+	sh.hops[id] = links
+	return ""
 }
 
 // section adds a section with directives of one item.

@@ -1,0 +1,144 @@
+package scenario
+
+import (
+	"cmp"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/lab"
+)
+
+// cutBond is a bond of two IPoIB links whose cable is cut, and what makes it: files that
+// start configures. Its address is 10.4.0.1.
+type cutBond struct {
+	name, primary string
+	peer          string // commands for the link of the peer, 10.4.0.2
+	files         map[string]string
+	start         func(g *lab.G) (stop func())
+}
+
+func cutBonds() []cutBond {
+	const plain, child = "ip -n peer address add 10.4.0.2/24 dev ib2", "ip -n peer address add 10.4.0.2/24 dev p8001"
+	const bond, ports = "[Match]\nName=ipbond\n[Network]\nAddress=10.4.0.1/24\n", "[Match]\nName=ib0 ib1\n"
+	const key = "[Bond]\nName=ipbond\nPrimary=%s\nMIIMonitorSec=10ms\n"
+	own := func(g *lab.G) func() { return startDaemon(g).kill }
+	service := func(name string) func(*lab.G) func() {
+		return func(g *lab.G) func() {
+			g.Exec("systemctl", "start", name)
+			return func() {
+				_, _ = g.Try("systemctl", "stop", name+".socket")
+				g.Exec("systemctl", "stop", name)
+			}
+		}
+	}
+	const nm = "/etc/NetworkManager/system-connections/"
+	port := func(name string) string {
+		return "[connection]\nid=" + name + "\ntype=infiniband\ninterface-name=" + name + "\nmaster=ipbond\nslave-type=bond\n" +
+			"[infiniband]\ntransport-mode=datagram\n"
+	}
+	const alone = "LinkLocalAddressing=no\nIPv6AcceptRA=no\n"
+	return []cutBond{
+		{"datagram", "ib0", plain, map[string]string{unitDir + "10-bond.ibnetwork": bond,
+			unitDir + "20-ports.ibnetwork": ports + fmt.Sprintf(key, "ib0")}, own},
+		{"connected", "ib0", plain + "; ip -n peer link set ib2 type ipoib mode connected", map[string]string{
+			unitDir + "10-bond.ibnetwork":  bond,
+			unitDir + "20-ports.ibnetwork": ports + "[IPoIB]\nMode=connected\n" + fmt.Sprintf(key, "ib0")}, own},
+		{"P_Key children", "ib0.8001", child, map[string]string{unitDir + "10-bond.ibnetwork": bond,
+			unitDir + "20-ports.ibnetwork":    ports + "[Partition]\nPartitionKey=0x8001\n",
+			unitDir + "30-children.ibnetwork": "[Match]\nName=ib0.8001 ib1.8001\n" + fmt.Sprintf(key, "ib0.8001")}, own},
+		{"systemd-networkd", "ib0", plain, map[string]string{
+			unitDir + "10-bond.netdev":  "[NetDev]\nName=ipbond\nKind=bond\n[Bond]\nMode=active-backup\nMIIMonitorSec=10ms\n",
+			unitDir + "10-bond.network": bond + alone,
+			unitDir + "20-ib0.network":  "[Match]\nName=ib0\n[Network]\nBond=ipbond\nPrimarySlave=yes\n",
+			unitDir + "20-ib1.network":  "[Match]\nName=ib1\n[Network]\nBond=ipbond\n"}, service("systemd-networkd")},
+		{"NetworkManager", "ib0", plain, map[string]string{
+			nm + "bond.nmconnection": "[connection]\nid=ipbond\ntype=bond\ninterface-name=ipbond\n[bond]\nmode=active-backup\nprimary=ib0\n" +
+				"miimon=10\n[ipv4]\nmethod=manual\naddress1=10.4.0.1/24\n[ipv6]\nmethod=disabled\n",
+			nm + "ib0.nmconnection": port("ib0"), nm + "ib1.nmconnection": port("ib1")}, service("NetworkManager")},
+	}
+}
+
+// What a cut cable costs a TCP stream over a bond of two IPoIB links, and how long the bond
+// is gone with its adapters, for bonds of ibnetworkd, systemd-networkd and NetworkManager.
+// IBNET_CUTS is how often each is cut (100), IBNET_BONDS which of them, separated by commas.
+func TestBondCuts(t *testing.T) {
+	if os.Getenv("IBNET_LONG") == "" && !lab.InGuest() {
+		t.Skip("a measurement of ten minutes: IBNET_LONG=1")
+	}
+	lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 3, Bins: []string{ibnetworkd, ibnetctl}, Timeout: time.Hour,
+		Files: map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\n"},
+	}, func(g *lab.G) {
+		cuts, _ := strconv.Atoi(cmp.Or(os.Getenv("IBNET_CUTS"), "100"))
+		g.SM(lab.SM{Dev: "swib2", Partitions: defaultPartition + onePartition})
+		g.Sh("ip link add link ib2 name p8001 type ipoib pkey 0x8001; ip netns add peer; ip link set ib2 netns peer; " +
+			"ip link set p8001 netns peer; ip -n peer link set ib2 up; ip -n peer link set p8001 up")
+		for _, b := range cutBonds() {
+			if only := os.Getenv("IBNET_BONDS"); only != "" && !slices.Contains(strings.Split(only, ","), b.name) {
+				continue
+			}
+			b.measure(g, cuts)
+			g.Sh("ip link delete ipbond 2>/dev/null || true; rm -rf /run/ibnetworkd")
+			g.Ctl("del 0")
+			g.Ctl("del 1")
+			g.Ctl("add 0")
+			g.Ctl("add 1")
+			g.WaitActive(30 * time.Second)
+		}
+	})
+}
+
+func (b cutBond) measure(g *lab.G, cuts int) {
+	for path, text := range b.files {
+		g.Write(path, text)
+		if strings.HasSuffix(path, ".nmconnection") {
+			g.Exec("chmod", "600", path)
+		}
+		defer func() { g.Exec("rm", path) }()
+	}
+	g.Sh("%s", "ip -n peer address flush dev ib2; ip -n peer address flush dev p8001; "+b.peer)
+	defer b.start(g)()
+	whole := func() string {
+		state, _ := os.ReadFile("/proc/net/bonding/ipbond")
+		address, _ := g.Try("ip", "-o", "-4", "address", "show", "dev", "ipbond")
+		if !strings.Contains(string(state), "Currently Active Slave: "+b.primary+"\n") ||
+			strings.Count(string(state), "MII Status: up") != 3 || !strings.Contains(address, "10.4.0.1/24") {
+			return b.name + ": " + address + string(state)
+		}
+		return ""
+	}
+	g.WaitFor(60*time.Second, whole)
+	g.Wait("the peer", 20*time.Second, func() bool { _, err := g.Try("ping", "-c1", "-W1", "10.4.0.2"); return err == nil })
+	stream := newStream(g)
+	var gaps []time.Duration
+	for range cuts {
+		time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond)
+		stream.reset()
+		g.Ctl("link h0/1 down")
+		time.Sleep(500 * time.Millisecond)
+		g.Wait("a byte after the cut", 30*time.Second, func() bool { return stream.silence() < 50*time.Millisecond })
+		gaps = append(gaps, stream.worst())
+		g.Ctl("link h0/1 up")
+		g.WaitFor(30*time.Second, whole)
+	}
+	stream.close()
+	slices.Sort(gaps)
+	g.Logf("%s: cable cut to the next TCP byte, %d cuts: median %v, 90 %% %v, 99 %% %v, worst %v", b.name, cuts, gaps[cuts/2],
+		gaps[cuts*9/10], gaps[cuts*99/100], gaps[cuts-1])
+	g.Ctl("del 0")
+	g.Ctl("del 1")
+	g.Sh("until ! [ -e /sys/class/net/ib0 ] && ! [ -e /sys/class/net/ib1 ]; do sleep 0.1; done")
+	begin := time.Now()
+	g.Ctl("add 0")
+	g.Ctl("add 1")
+	if within(time.Minute, func() bool { return whole() == "" }) {
+		g.Logf("%s: whole again %v after both adapters came back", b.name, time.Since(begin).Round(time.Millisecond))
+	} else {
+		g.Logf("%s: not whole a minute after both adapters came back: %s", b.name, whole())
+	}
+}

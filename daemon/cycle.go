@@ -117,7 +117,7 @@ func (c *cycle) fail(err error) {
 }
 
 // moved has links that were made and then moved to another network namespace left there,
-// until their parent is configured again by request.
+// until their parent is configured again by request or a VLAN is deleted with the namespace.
 func (c *cycle) moved(sc Scope) {
 	for _, m := range sc.Moved {
 		if c.rec.Leave(m) {

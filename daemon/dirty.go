@@ -87,6 +87,11 @@ func (d *Daemon) adopt(s *link.Snapshot, dirty *dirty) {
 			}
 		}
 	}
+	for _, m := range d.rec.Moved {
+		if m.Gone(s) {
+			dirty.add(m.On)
+		}
+	}
 	if old != nil {
 		changed, ports := roce.Changed(old.Card, s.Card)
 		dirty.addAll(changed)

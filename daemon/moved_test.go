@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ibnetworkd/link"
+	"ibnetworkd/link/cardstate"
 )
 
 // moving has its child moved to another network namespace just before the next look.
@@ -61,6 +62,41 @@ func TestMovedBeforeTheLook(t *testing.T) {
 		}
 		if why := r.link("ib0").Reason(); why.Code != link.CodeMoved {
 			t.Errorf("ib0 says %q", why)
+		}
+		r.stop()
+	})
+}
+
+// A VLAN is made again when the kernel has deleted it with the network namespace that
+// it was moved to, which shows at its parent as an event without a change.
+func TestNamespaceOfVLANEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := system(t, 1)
+		sys.change(func(s *link.Snapshot) {
+			s.Links = append(s.Links, link.Link{Index: 50, Name: "eth0", Type: 1, Flags: link.FlagUp | link.FlagLowerUp,
+				Sysctl: map[string]string{}})
+			s.Card = &cardstate.State{}
+		})
+		rec := &link.Record{Schema: link.RecordSchema,
+			Moved: []link.Left{{Made: link.Made{Kind: "vlan", Name: "v7", On: 50}, NSID: 3}}}
+		n := &notes{}
+		if err := n.SaveRecord(rec); err != nil {
+			t.Fatal(err)
+		}
+		r := startWith(t, Config{System: sys}, n, &files{m: map[string]string{
+			"10.ibnetwork": "[Match]\nName=eth0\n[VLAN]\nId=7\nName=v7\n"}}, func(func(Scope)) {})
+		if why := r.link("eth0").Reason(); why.Code != link.CodeMoved {
+			t.Errorf("eth0 says %q", why)
+		}
+		if got := strings.Join(sys.take(), "\n"); strings.Contains(got, "v7") {
+			t.Errorf("before the end: %s", got)
+		}
+		sys.change(func(s *link.Snapshot) { s.GoneNSIDs = []int{3} })
+		r.Wake(Scope{Links: map[int]bool{50: true}})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := strings.Join(sys.take(), "\n"); !strings.Contains(got, "ip link add link eth0 name v7 type vlan id 7") {
+			t.Errorf("after the end: %s", got)
 		}
 		r.stop()
 	})

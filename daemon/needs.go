@@ -42,6 +42,7 @@ func (d *Daemon) needs(sc Scope) Needs {
 	}
 	w.Neighbors = neighborsOf(d.set, d.rec, unitOf)
 	w.NextHops = nextHopsOf(d.set, d.rec)
+	w.NSIDs = d.rec.NSIDs()
 	w.Routes = w.Routes || w.NextHops != nil
 	if roce.NeedsCards(d.snap, d.set.Units) {
 		w.LinkUnit, w.PortUnit = unitOf, portUnit(d.set)
@@ -100,6 +101,8 @@ type Needs struct {
 	// NextHops are the IDs of the nexthop objects to read; nil reads none. With it goes
 	// Routes.
 	NextHops map[uint32]bool
+	// NSIDs are the numbers of network namespaces to be checked for existence, with links.
+	NSIDs []int
 	// LinkUnit gives the unit of a link for what package roce reads; nil if no
 	// unit asks for any of it.
 	LinkUnit func(s *link.Snapshot, l *link.Link) *units.Unit

@@ -134,6 +134,9 @@ func (o *Observer) Observe(sc Scope, w Needs) (*link.Snapshot, error) {
 		return nil, err
 	}
 	o.observePKeys(s, sc, w)
+	if sc.All || len(sc.Links) > 0 {
+		s.GoneNSIDs = o.rt.GoneNamespaces(w.NSIDs)
+	}
 	if sc.All || sc.Addrs || len(sc.Links) > 0 {
 		if err := o.observeAddresses(s); err != nil {
 			return nil, err

@@ -48,6 +48,11 @@ func unit(t testing.TB, text string) *units.Unit {
 	return set.Units[0]
 }
 
+// moved is a record of a child that was moved to another network namespace.
+func moved(name string, parent int) *link.Record {
+	return &link.Record{Moved: []link.Left{{Made: link.Made{Kind: "ipoib", Name: name, On: parent}}}}
+}
+
 // TestChildren checks the P_Key children that are refused: none is made on another
 // partition or twice, and another program's is not changed.
 func TestChildren(t *testing.T) {
@@ -77,9 +82,8 @@ func TestChildren(t *testing.T) {
 		{name: "bad the parent's own key", unit: "[Partition]\nPartitionKey=0x7fff\n", code: link.CodePKeyDuplicate},
 		{name: "bad someone else has the key", unit: one, sys: p("theirs"), code: link.CodePKeyForeign},
 		{name: "OK someone else has made it under the name asked for", unit: one + "Name=theirs\n", sys: p("theirs")},
-		{name: "bad moved to another namespace", unit: one, code: link.CodeMoved,
-			rec: &link.Record{Moved: []link.Made{{Kind: "ipoib", Name: "ib0.8001", On: 4}}}},
-		{name: "OK one of another parent was moved", unit: one, rec: &link.Record{Moved: []link.Made{{Kind: "ipoib", Name: "ib0.8001", On: 3}}},
+		{name: "bad moved to another namespace", unit: one, code: link.CodeMoved, rec: moved("ib0.8001", 4)},
+		{name: "OK one of another parent was moved", unit: one, rec: moved("ib0.8001", 3),
 			want: "ip link add link ib0 name ib0.8001 type ipoib pkey 0x8001\n"},
 		{name: "bad the name is taken", unit: one + "Name=ib0\n", code: link.CodeNameTaken},
 		{name: "bad on a child", unit: "[Partition]\nPartitionKey=0x8002\n", on: 9, sys: p("p"), code: link.CodeChildOfChild},

@@ -32,7 +32,7 @@ type Record struct {
 	Made []Made        `json:"made,omitempty"` // by other packages
 	// Moved are P_Key children and VLANs that were made and then moved to another network
 	// namespace by others: they are not made again.
-	Moved []Made `json:"moved,omitempty"`
+	Moved []Left `json:"moved,omitempty"`
 	// Ports are the units that governed InfiniBand ports last, by GUID.
 	Ports []PortRecord `json:"ports,omitempty"`
 }
@@ -336,70 +336,6 @@ func (r *Record) Failed(op Op) {
 	case AddRule:
 		r.Rules = slices.DeleteFunc(slices.Clone(r.Rules), func(x Rule) bool { return x == o.Rule })
 	}
-}
-
-// Moved is a link that is in another network namespace, as it was here.
-type Moved struct {
-	Index, Parent int // interface indexes; Parent is 0 for none
-	Name          string
-}
-
-// Leave notes that a link was moved, if it was made. It reports whether it was.
-func (r *Record) Leave(m Moved) bool {
-	left := Made{Kind: "ipoib", Name: m.Name, On: m.Parent}
-	child := func(e *LinkRecord) bool {
-		return e.Child && e.Parent == m.Parent && (e.Ifindex == m.Index || e.Ifindex == 0 && e.Name == m.Name)
-	}
-	if m.Parent == 0 || !slices.ContainsFunc(r.Links, child) {
-		i := slices.IndexFunc(r.Made, func(x Made) bool { return x.Name == m.Name && x.On == m.Parent })
-		if i < 0 {
-			return false
-		}
-		left = r.Made[i]
-	}
-	r.Moved = append(slices.Clone(r.Moved), left)
-	return true
-}
-
-// Missing reports that a link that was made and can be moved to another network
-// namespace is not in a snapshot.
-func (r *Record) Missing(s *Snapshot) bool {
-	gone := func(m Made) bool { _, there := s.LinkByName(m.Name); return !there && m.On != 0 }
-	return slices.ContainsFunc(r.Made, gone) || slices.ContainsFunc(r.Links, func(e *LinkRecord) bool {
-		_, there := s.Link(e.Ifindex)
-		if e.Ifindex == 0 {
-			_, there = s.LinkByName(e.Name)
-		}
-		return e.Child && !there
-	})
-}
-
-// reconcileMoved has links that came back from another network namespace as ours again,
-// and forgets those whose parents are gone or whose names are taken.
-func (r *Record) reconcileMoved(s *Snapshot) (changed bool) {
-	stay := r.Moved[:0:0]
-	for _, m := range r.Moved {
-		_, parent := s.Link(m.On)
-		l, back := s.LinkByName(m.Name)
-		switch {
-		case parent && !back:
-			stay = append(stay, m)
-			continue
-		case !back || l.Parent != m.On || l.Kind != m.Kind:
-		case l.IPoIB != nil:
-			*r.of(TargetOf(l)) = LinkRecord{Ifindex: l.Index, Name: l.Name, Child: true, Parent: l.Parent, PKey: l.IPoIB.PKey.AsFull()}
-		default:
-			r.make(m)
-		}
-		changed = true
-	}
-	r.Moved = stay
-	return changed
-}
-
-// Return forgets what was moved of a link: it is made again.
-func (r *Record) Return(parent int) {
-	r.Moved = slices.DeleteFunc(slices.Clone(r.Moved), func(m Made) bool { return m.On == parent })
 }
 
 func (r *Record) make(m Made) {

@@ -26,6 +26,9 @@ type Snapshot struct {
 	Rules   []Rule   `json:"rules,omitempty"`
 	// NextHops are the nexthop objects, by ID, that a unit or the record names.
 	NextHops []NextHopObject `json:"nexthops,omitempty"`
+	// GoneNSIDs are the numbers of network namespaces that the record names and that no
+	// longer exist.
+	GoneNSIDs []int `json:"gone_nsids,omitempty"`
 	// Card is what package roce plans from beyond the rest; nil if no unit and no
 	// port needs it. It is never changed once it is in a snapshot.
 	Card *cardstate.State `json:"card,omitempty"`

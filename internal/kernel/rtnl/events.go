@@ -34,16 +34,17 @@ type Event struct {
 	Carrier bool
 	// InfiniBand says that it is a link of that type (ARPHRD_INFINIBAND).
 	InfiniBand bool
-	// Name and Parent (its index, 0 for none) of a LinkMoved.
-	Name   string
-	Parent int
+	// Name, Parent (its index, 0 for none) and NSID (the number of the network namespace
+	// that it is in now, -1 for none) of a LinkMoved.
+	Name         string
+	Parent, NSID int
 }
 
 // gone reads whether a link that is gone is in another network namespace.
 func (e *Event) gone(attrs []byte) {
 	e.Type = LinkGone
 	var name string
-	var parent int
+	var parent, nsid int
 	for a := nl.ParseAttrs(attrs); a.Next(); {
 		switch a.Type() {
 		case unix.IFLA_IFNAME:
@@ -51,11 +52,11 @@ func (e *Event) gone(attrs []byte) {
 		case unix.IFLA_LINK:
 			parent = a.Index()
 		case unix.IFLA_NEW_NETNSID:
-			e.Type = LinkMoved
+			e.Type, nsid = LinkMoved, int(int32(a.Uint32()))
 		}
 	}
 	if e.Type == LinkMoved {
-		e.Name, e.Parent = name, parent
+		e.Name, e.Parent, e.NSID = name, parent, nsid
 	}
 }
 

@@ -228,8 +228,8 @@ func (e *executor) probe(bus, dev string, want ib.GUID) error {
 }
 
 func (o *Observer) sriov(s *link.Snapshot, l *link.Link) *roce.SRIOV {
-	n, err := o.sys.Net(l.Name)
-	if err != nil || n.SRIOV == nil {
+	bus, fns, err := o.sys.NetDevice(l.Name)
+	if err != nil || fns == nil {
 		return nil
 	}
 	var up []upLink
@@ -238,9 +238,8 @@ func (o *Observer) sriov(s *link.Snapshot, l *link.Link) *roce.SRIOV {
 			up = append(up, upLink{x.Name, x.DevPath})
 		}
 	}
-	out := &roce.SRIOV{Bus: n.Bus.Bus, Dev: n.Bus.Name, Total: n.SRIOV.TotalVFs, Autoprobe: n.SRIOV.Autoprobe,
-		VFs: make([]roce.VF, n.SRIOV.NumVFs)}
-	for i, name := range n.SRIOV.VFs {
+	out := &roce.SRIOV{Bus: bus.Bus, Dev: bus.Name, Total: fns.TotalVFs, Autoprobe: fns.Autoprobe, VFs: make([]roce.VF, fns.NumVFs)}
+	for i, name := range fns.VFs {
 		v := &out.VFs[i]
 		if v.Dev = name; name == "" {
 			continue

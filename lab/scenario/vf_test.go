@@ -55,9 +55,9 @@ func TestVirtualFunctions(t *testing.T) {
 						return fmt.Sprintf("function %d is %+v, want %+v", i, v, want)
 					}
 					// What the function says of itself.
-					n, err := f.Net("ib0")
-					if err != nil || n.SRIOV == nil || len(n.SRIOV.VFs) != 2 {
-						return fmt.Sprint(n.SRIOV, err)
+					_, fns, err := f.NetDevice("ib0")
+					if err != nil || fns == nil || len(fns.VFs) != 2 {
+						return fmt.Sprint(fns, err)
 					}
 					devs, err := f.IBDevices()
 					if err != nil {
@@ -65,12 +65,12 @@ func TestVirtualFunctions(t *testing.T) {
 					}
 					own := ib.GUID(0)
 					for _, x := range devs {
-						if x.Bus.Name == n.SRIOV.VFs[i] {
+						if x.Bus.Name == fns.VFs[i] {
 							own = x.NodeGUID
 						}
 					}
 					if own != want.node {
-						return fmt.Sprintf("function %d (%s) says it is %v, want %v", i, n.SRIOV.VFs[i], own, want.node)
+						return fmt.Sprintf("function %d (%s) says it is %v, want %v", i, fns.VFs[i], own, want.node)
 					}
 				}
 				return ""
@@ -278,13 +278,13 @@ func TestVirtualFunctionRollsBack(t *testing.T) {
 			if err != nil || len(l.VFs) != 1 || l.VFs[0].NodeGUID == nil {
 				return 0, 0, fmt.Errorf("functions %+v, %w", l.VFs, err)
 			}
-			n, err := f.Net("ib0")
-			if err != nil || n.SRIOV == nil || len(n.SRIOV.VFs) != 1 {
-				return 0, 0, fmt.Errorf("%+v, %w", n.SRIOV, err)
+			_, fns, err := f.NetDevice("ib0")
+			if err != nil || fns == nil || len(fns.VFs) != 1 {
+				return 0, 0, fmt.Errorf("%+v, %w", fns, err)
 			}
 			devs, err := f.IBDevices()
 			for _, x := range devs {
-				if x.Bus.Name == n.SRIOV.VFs[0] {
+				if x.Bus.Name == fns.VFs[0] {
 					vf = x.NodeGUID
 				}
 			}

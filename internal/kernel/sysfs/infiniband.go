@@ -1,7 +1,6 @@
 package sysfs
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -17,20 +16,11 @@ import (
 
 // IBDevice is an entry of /sys/class/infiniband.
 type IBDevice struct {
-	Name         string
-	NodeType     ib.NodeType // 0 if absent
-	NodeGUID     ib.GUID     // 0 if absent
-	SysImageGUID ib.GUID
-	NodeDesc     string
-	FWVersion    string
-	HCAType      string // "MT4119", "MT26428"
-	BoardID      string // the PSID of Mellanox cards
-	// Bus is where the device hangs: its name there ("0000:3b:00.0"), the bus
-	// ("pci", "" for devices of software) and the driver ("mlx5_core").
-	Bus BusDevice
-	// SRIOV is nil unless the device can have virtual functions.
-	SRIOV *SRIOV
-	Ports []IBPort
+	Name     string
+	NodeType ib.NodeType // 0 if absent
+	NodeGUID ib.GUID     // 0 if absent
+	Bus      BusDevice   // zero for devices of software
+	Ports    []IBPort
 }
 
 // BusDevice is the device below an RDMA device or network interface.
@@ -38,11 +28,6 @@ type BusDevice struct {
 	Name   string // "0000:3b:00.0"
 	Bus    string // "pci"
 	Driver string // "mlx5_core"
-	Path   string // below /sys: "devices/pci0000:3a/0000:3a:00.0/0000:3b:00.0"
-	// PhysFn is the physical function's name if this is a virtual function.
-	PhysFn string
-	// Vendor and Device are PCI ids, nil on other buses.
-	Vendor, Device *uint16
 }
 
 // SRIOV is the state of a physical function.
@@ -58,13 +43,10 @@ type IBPort struct {
 	LinkLayer ib.LinkLayer
 	State     ib.PortState // 0 if absent
 	Phys      ib.PhysState // 0 if absent
-	Rate      string       // as the kernel prints it: "100 Gb/sec (4X EDR)"
-	// RateTenths is the rate in tenths of Gb/s, 0 if absent.
-	RateTenths int
-	LID, SMLID ib.LID
-	LMC        ib.LMC
-	SMSL       *uint8
-	CapMask    *uint32 // PortInfo:CapabilityMask
+	LID       ib.LID
+	SMLID     ib.LID
+	SMSL      *uint8
+	CapMask   *uint32 // PortInfo:CapabilityMask
 	// GID is entry 0 of the port's table: prefix and GUID of an InfiniBand
 	// port. Zero if absent.
 	GID ib.GID
@@ -79,21 +61,12 @@ func (p IBPort) GUID() ib.GUID {
 	return p.GID.GUID()
 }
 
-// IBDeviceNames lists the RDMA devices; none if the subsystem is not loaded.
-func (f FS) IBDeviceNames() ([]string, error) {
-	ns, err := names(filepath.Join(f.root, "class/infiniband"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	return ns, err
-}
-
 // IBDevices reads all RDMA devices with their ports. A device that goes away
 // while it is read is left out; other errors are joined and the devices that
 // could be read are given.
 func (f FS) IBDevices() ([]IBDevice, error) {
-	ns, err := f.IBDeviceNames()
-	if err != nil {
+	ns, err := names(filepath.Join(f.root, "class/infiniband"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // the subsystem is not loaded
 		return nil, err
 	}
 	var out []IBDevice
@@ -120,13 +93,7 @@ func (f FS) IBDevice(name string) (IBDevice, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return IBDevice{}, err
 	}
-	d := IBDevice{
-		Name:      name,
-		NodeDesc:  text(dir + "/node_desc"),
-		FWVersion: text(dir + "/fw_ver"),
-		HCAType:   text(dir + "/hca_type"),
-		BoardID:   strings.TrimSpace(text(dir + "/board_id")),
-	}
+	d := IBDevice{Name: name, Bus: busDevice(dir + "/device")}
 	var errs []error
 	if s := text(dir + "/node_type"); s != "" {
 		n, _, _ := strings.Cut(s, ":")
@@ -137,11 +104,6 @@ func (f FS) IBDevice(name string) (IBDevice, error) {
 		d.NodeType = ib.NodeType(v)
 	}
 	d.NodeGUID, err = guid(dir + "/node_guid")
-	errs = append(errs, err)
-	d.SysImageGUID, err = guid(dir + "/sys_image_guid")
-	errs = append(errs, err)
-	d.Bus = f.busDevice(dir + "/device")
-	d.SRIOV, err = sriov(dir + "/device")
 	errs = append(errs, err)
 	ports, err := names(dir + "/ports")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -209,10 +171,6 @@ func ibPort(dir string, num int) (IBPort, error) {
 		p.Phys, err = ib.ParsePhysState(s)
 		fail("phys_state", err)
 	}
-	if p.Rate = text(dir + "/rate"); p.Rate != "" {
-		p.RateTenths, err = rateTenths(p.Rate)
-		fail("rate", err)
-	}
 	small := func(file string, bits int) *uint64 {
 		v, err := number(dir + "/" + file)
 		if err == nil && v != nil && *v>>bits != 0 {
@@ -232,9 +190,6 @@ func ibPort(dir string, num int) (IBPort, error) {
 	if v := small("sm_lid", 32); v != nil {
 		p.SMLID = ib.LID(*v)
 	}
-	if v := small("lid_mask_count", 3); v != nil {
-		p.LMC = ib.LMC(*v)
-	}
 	if v := small("sm_sl", 8); v != nil {
 		p.SMSL = new(uint8(*v))
 	}
@@ -246,18 +201,6 @@ func ibPort(dir string, num int) (IBPort, error) {
 		fail("gids/0", err)
 	}
 	return p, errors.Join(errs...)
-}
-
-// rateTenths reads "2.5 Gb/sec (1X SDR)".
-func rateTenths(s string) (int, error) {
-	n, _, _ := strings.Cut(s, " ")
-	whole, frac, _ := strings.Cut(n, ".")
-	frac = cmp.Or(frac, "0")
-	v, err := strconv.ParseUint(whole+frac[:1], 10, 31)
-	if err != nil {
-		return 0, fmt.Errorf("%.64q is not a rate", s)
-	}
-	return int(v), nil
 }
 
 // PKeys reads a port's partition key table by index; an empty slot is 0.

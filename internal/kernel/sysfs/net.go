@@ -8,60 +8,17 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"ibnetworkd/ib"
 )
 
-// Net is what sysfs has of a network interface beyond rtnetlink.
-type Net struct {
-	Name    string
-	DevPort *int // from 0: the port of the card
-	// IBDevs are the RDMA devices on the same bus device.
-	IBDevs []string
-	Bus    BusDevice
-	SRIOV  *SRIOV
-	// The following are of IPoIB interfaces, absent on others; rtnetlink has the
-	// same.
-	Mode   string // "datagram", "connected"; "" also with IPOIB_CM compiled out
-	UMcast *bool
-	PKey   *ib.PKey
-	// Speed is in Mbit/s, nil if unknown or without carrier.
-	Speed *int
-}
-
-// Net reads one interface.
-func (f FS) Net(name string) (Net, error) {
-	dir, err := f.join("class", "net", name)
+// NetDevice reads the bus device of a network interface; its SR-IOV state is nil unless
+// it can have virtual functions.
+func (f FS) NetDevice(name string) (BusDevice, *SRIOV, error) {
+	p, err := f.join("class", "net", name, "device")
 	if err != nil {
-		return Net{}, err
+		return BusDevice{}, nil, err
 	}
-	if _, err := os.Stat(dir); err != nil {
-		return Net{}, err
-	}
-	n := Net{Name: name, Bus: f.busDevice(dir + "/device"), Mode: text(dir + "/mode")}
-	var errs []error
-	n.SRIOV, err = sriov(dir + "/device")
-	errs = append(errs, err)
-	if v, err := number(dir + "/dev_port"); err != nil {
-		errs = append(errs, err)
-	} else if v != nil && *v < 1<<16 {
-		n.DevPort = new(int(*v))
-	}
-	n.IBDevs, _ = names(dir + "/device/infiniband") // absent for most cards
-	if v, err := number(dir + "/umcast"); err != nil {
-		errs = append(errs, err)
-	} else if v != nil {
-		n.UMcast = new(*v != 0)
-	}
-	if v, err := number(dir + "/pkey"); err != nil {
-		errs = append(errs, err)
-	} else if v != nil && *v <= 0xffff {
-		n.PKey = new(ib.PKey(*v))
-	}
-	if v, err := strconv.Atoi(text(dir + "/speed")); err == nil && v > 0 {
-		n.Speed = &v
-	}
-	return n, errors.Join(errs...)
+	s, err := sriov(p)
+	return busDevice(p), s, err
 }
 
 // NetPath is the place of a network interface below /sys, "/sys/devices/...", "" if
@@ -98,34 +55,12 @@ func (f FS) SetIPoIBMode(name string, index int, mode string) error {
 	return write(dir+"/mode", mode)
 }
 
-func (f FS) busDevice(link string) BusDevice {
+func busDevice(link string) BusDevice {
 	path, err := filepath.EvalSymlinks(link)
 	if err != nil {
 		return BusDevice{}
 	}
-	b := BusDevice{
-		Name:   filepath.Base(path),
-		Bus:    base(path + "/subsystem"),
-		Driver: base(path + "/driver"),
-		PhysFn: base(path + "/physfn"),
-	}
-	if root, err := filepath.EvalSymlinks(f.root); err == nil {
-		if rel, err := filepath.Rel(root, path); err == nil {
-			b.Path = rel
-		}
-	}
-	id := func(file string) *uint16 {
-		v, err := number(path + "/" + file)
-		if err != nil || v == nil || *v > 0xffff {
-			return nil
-		}
-		n := uint16(*v)
-		return &n
-	}
-	if b.Bus == "pci" {
-		b.Vendor, b.Device = id("vendor"), id("device")
-	}
-	return b
+	return BusDevice{Name: filepath.Base(path), Bus: base(path + "/subsystem"), Driver: base(path + "/driver")}
 }
 
 func sriov(dev string) (*SRIOV, error) {
@@ -277,7 +212,7 @@ func (f FS) BusDevice(bus, dev string) (BusDevice, *SRIOV, error) {
 		return BusDevice{}, nil, err
 	}
 	s, err := sriov(p)
-	return f.busDevice(p), s, err
+	return busDevice(p), s, err
 }
 
 // Unbind takes a bus device from its driver.

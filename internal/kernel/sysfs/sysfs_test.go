@@ -44,18 +44,12 @@ var mlx4 = map[string]string{
 	card + "infiniband/mlx4_0/device":                          "->../../../0000:3b:00.0",
 	card + "infiniband/mlx4_0/node_type":                       "1: CA\n",
 	card + "infiniband/mlx4_0/node_guid":                       "0002:c903:000a:bcde\n",
-	card + "infiniband/mlx4_0/sys_image_guid":                  "0002:c903:000a:bce1\n",
 	card + "infiniband/mlx4_0/node_desc":                       "node7 HCA-1\n",
-	card + "infiniband/mlx4_0/fw_ver":                          "2.42.5000\n",
-	card + "infiniband/mlx4_0/hca_type":                        "MT4099\n",
-	card + "infiniband/mlx4_0/board_id":                        "MT_1090120019\n",
 	card + "infiniband/mlx4_0/ports/1/link_layer":              "InfiniBand\n",
 	card + "infiniband/mlx4_0/ports/1/state":                   "2: INIT\n",
 	card + "infiniband/mlx4_0/ports/1/phys_state":              "5: LinkUp\n",
-	card + "infiniband/mlx4_0/ports/1/rate":                    "40 Gb/sec (4X QDR)\n",
 	card + "infiniband/mlx4_0/ports/1/lid":                     "0x7\n",
 	card + "infiniband/mlx4_0/ports/1/sm_lid":                  "0x1\n",
-	card + "infiniband/mlx4_0/ports/1/lid_mask_count":          "2\n",
 	card + "infiniband/mlx4_0/ports/1/sm_sl":                   "0\n",
 	card + "infiniband/mlx4_0/ports/1/cap_mask":                "0x02514868\n",
 	card + "infiniband/mlx4_0/ports/1/gids/0":                  "fe80:0000:0000:0000:0002:c903:000a:bcdf\n",
@@ -69,7 +63,6 @@ var mlx4 = map[string]string{
 	card + "infiniband/mlx4_0/ports/1/hw_counters/lifespan":    "10\n",
 	card + "infiniband/mlx4_0/ports/2/link_layer":              "Ethernet\n",
 	card + "infiniband/mlx4_0/ports/2/state":                   "4: ACTIVE\n",
-	card + "infiniband/mlx4_0/ports/2/rate":                    "2.5 Gb/sec (1X SDR)\n",
 	card + "infiniband/mlx4_0/ports/2/gids/0":                  "fe80:0000:0000:0000:0202:c9ff:fe0a:bce0\n",
 	card + "infiniband/mlx4_0/ports/2/gids/1":                  "0000:0000:0000:0000:0000:ffff:0a00:0001\n",
 	card + "infiniband/mlx4_0/ports/2/gids/2":                  "0000:0000:0000:0000:0000:0000:0000:0000\n",
@@ -80,20 +73,11 @@ var mlx4 = map[string]string{
 	card + "infiniband/mlx4_0/ports/2/gid_attrs/ndevs/1":       "ens1d1\n",
 	card + "infiniband/mlx4_0/ports/2/gid_attrs/ndevs/10":      "ens1d1\n",
 	card + "net/ib0/device":                                    "->../../../0000:3b:00.0",
-	card + "net/ib0/dev_port":                                  "0\n",
-	card + "net/ib0/mode":                                      "datagram\n",
-	card + "net/ib0/umcast":                                    "0\n",
-	card + "net/ib0/pkey":                                      "0xffff\n",
-	card + "net/ib0/speed":                                     "-1\n",
 	card + "net/ens1d1/device":                                 "->../../../0000:3b:00.0",
-	card + "net/ens1d1/dev_port":                               "1\n",
-	card + "net/ens1d1/speed":                                  "10000\n",
 	"class/net/ib0":                                            "->../../" + card + "net/ib0",
 	"class/net/ens1d1":                                         "->../../" + card + "net/ens1d1",
 	card + "subsystem":                                         "->../../../bus/pci",
 	card + "driver":                                            "->../../../bus/pci/drivers/mlx4_core",
-	card + "vendor":                                            "0x15b3\n",
-	card + "device":                                            "0x1003\n",
 	card + "mlx4_port1":                                        "auto (ib)\n",
 	card + "mlx4_port2":                                        "eth\n",
 	card + "sriov_totalvfs":                                    "8\n",
@@ -129,18 +113,14 @@ func TestReadDevices(t *testing.T) {
 	}
 	want := []IBDevice{
 		{
-			Name: "mlx4_0", NodeType: ib.NodeCA, NodeGUID: 0x0002c903000abcde, SysImageGUID: 0x0002c903000abce1, NodeDesc: "node7 HCA-1",
-			FWVersion: "2.42.5000", HCAType: "MT4099", BoardID: "MT_1090120019",
-			Bus: BusDevice{Name: "0000:3b:00.0", Bus: "pci", Driver: "mlx4_core", Path: strings.TrimSuffix(card, "/"),
-				Vendor: new(uint16(0x15b3)), Device: new(uint16(0x1003))},
-			SRIOV: &SRIOV{NumVFs: 2, TotalVFs: 8, Autoprobe: new(true), VFs: []string{"0000:3b:00.1", "0000:3b:00.2"}},
+			Name: "mlx4_0", NodeType: ib.NodeCA, NodeGUID: 0x0002c903000abcde,
+			Bus: BusDevice{Name: "0000:3b:00.0", Bus: "pci", Driver: "mlx4_core"},
 			Ports: []IBPort{
 				{
-					Num: 1, LinkLayer: ib.LinkLayerInfiniBand, State: ib.PortInit, Phys: 5, Rate: "40 Gb/sec (4X QDR)", RateTenths: 400,
-					LID: 7, SMLID: 1, LMC: 2, SMSL: new(uint8(0)), CapMask: new(uint32(0x02514868)), GID: gid("fe80::2:c903:a:bcdf"),
+					Num: 1, LinkLayer: ib.LinkLayerInfiniBand, State: ib.PortInit, Phys: 5,
+					LID: 7, SMLID: 1, SMSL: new(uint8(0)), CapMask: new(uint32(0x02514868)), GID: gid("fe80::2:c903:a:bcdf"),
 				},
-				{Num: 2, LinkLayer: ib.LinkLayerEthernet, State: ib.PortActive, Rate: "2.5 Gb/sec (1X SDR)", RateTenths: 25,
-					GID: gid("fe80::202:c9ff:fe0a:bce0")},
+				{Num: 2, LinkLayer: ib.LinkLayerEthernet, State: ib.PortActive, GID: gid("fe80::202:c9ff:fe0a:bce0")},
 			},
 		},
 		{Name: "rxe0"},
@@ -175,22 +155,14 @@ func TestReadDevices(t *testing.T) {
 	}
 }
 
-func TestReadNet(t *testing.T) {
+func TestNetDevice(t *testing.T) {
 	f := tree(t, mlx4)
-	n, err := f.Net("ib0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n.Mode != "datagram" || n.UMcast == nil || *n.UMcast || n.PKey == nil || *n.PKey != 0xffff || *n.DevPort != 0 ||
-		n.Speed != nil || n.Bus.Driver != "mlx4_core" {
-		t.Errorf("got %+v", n)
-	}
-	if diff := cmp.Diff([]string{"mlx4_0"}, n.IBDevs); diff != "" {
-		t.Error(diff)
-	}
-	n, err = f.Net("ens1d1")
-	if err != nil || n.Mode != "" || n.UMcast != nil || n.PKey != nil || *n.DevPort != 1 || *n.Speed != 10000 || n.SRIOV.TotalVFs != 8 {
-		t.Errorf("got %+v, %v", n, err)
+	for _, name := range []string{"ib0", "ens1d1"} {
+		bus, fns, err := f.NetDevice(name)
+		if diff := cmp.Diff(&SRIOV{NumVFs: 2, TotalVFs: 8, Autoprobe: new(true), VFs: []string{"0000:3b:00.1", "0000:3b:00.2"}}, fns); diff != "" ||
+			err != nil || bus != (BusDevice{Name: "0000:3b:00.0", Bus: "pci", Driver: "mlx4_core"}) {
+			t.Errorf("%s: %+v, %v (-want +got):\n%s", name, bus, err, diff)
+		}
 	}
 }
 
@@ -205,18 +177,15 @@ func TestAbsentIsNotZero(t *testing.T) {
 	if _, err := f.IBDevice("mlx5_0"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v", err)
 	}
-	if _, err := f.Net("ib0"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%v", err)
-	}
-	if n, err := f.Net("lo"); err != nil || n.DevPort != nil || n.SRIOV != nil {
-		t.Errorf("%+v, %v", n, err)
+	if bus, fns, err := f.NetDevice("lo"); err != nil || bus != (BusDevice{}) || fns != nil {
+		t.Errorf("%+v, %+v, %v", bus, fns, err)
 	}
 }
 
 func TestNonsenseIsNamed(t *testing.T) {
 	for _, tt := range []struct{ file, text string }{
 		{"node_guid", "0002:c903:zzzz:bcde\n"}, {"ports/1/state", "fine\n"}, {"ports/1/lid", "0xzz\n"}, {"ports/1/lid", "0x1ffffffff\n"},
-		{"ports/1/rate", "fast\n"}, {"ports/1/gids/0", "1:2:3\n"}, {"ports/1/lid_mask_count", "9\n"},
+		{"ports/1/gids/0", "1:2:3\n"},
 		{"ports/1/link_layer", "Token Ring\n"}, {"node_type", "x: CA\n"},
 	} {
 		f := tree(t, map[string]string{"class/infiniband/a/" + tt.file: tt.text, "class/infiniband/b/node_desc": "fine\n"})
@@ -296,15 +265,12 @@ func TestPortType(t *testing.T) {
 }
 
 func FuzzText(f *testing.F) {
-	for _, s := range []string{"2: INIT", "auto (ib)", "2.5 Gb/sec (1X SDR)", "fe80::1", "0x7", "mlx5_10", "", "auto ("} {
+	for _, s := range []string{"2: INIT", "auto (ib)", "fe80::1", "0x7", "mlx5_10", "", "auto ("} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		if p, ok := parsePortType(s); ok && p.Configured != "ib" && p.Configured != "eth" && p.Configured != "auto" {
 			t.Errorf("%q gives %v", s, p)
-		}
-		if n, err := rateTenths(s); err == nil && n < 0 {
-			t.Errorf("%q gives the rate %d", s, n)
 		}
 		if natural(s, s) != 0 {
 			t.Errorf("%q is not equal to itself", s)

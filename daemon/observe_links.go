@@ -140,7 +140,7 @@ func dumped(r *rtnl.Link) link.Link {
 	l := link.Link{
 		Index: r.Index, Name: r.Name, AltNames: r.AltNames, Type: r.Type, Kind: r.Kind, Flags: r.Flags, MTU: r.MTU, MaxMTU: r.MaxMTU,
 		HWAddr: r.Address, PermAddr: r.PermAddress, Broadcast: r.Broadcast,
-		Oper: uint8(r.OperState), CarrierDowns: r.CarrierDowns, Master: r.Master, SlaveKind: r.SlaveKind, Group: r.Group, Parent: r.Parent,
+		Oper: r.OperState, CarrierDowns: r.CarrierDowns, Master: r.Master, SlaveKind: r.SlaveKind, Group: r.Group, Parent: r.Parent,
 		Router: link.RouterFlags{Seen: r.RouterFlags&rtnl.RouterSeen != 0, Managed: r.RouterFlags&rtnl.RouterManaged != 0,
 			Other: r.RouterFlags&rtnl.RouterOther != 0},
 	}

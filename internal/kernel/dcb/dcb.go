@@ -17,7 +17,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/nl"
 )
 
@@ -71,11 +70,6 @@ const (
 	VendorTSA TSA = 255
 )
 
-// String is the word that dcb ets takes.
-func (t TSA) String() string {
-	return ib.Word(t, "vendor", "strict", "cbs", "ets")
-}
-
 // Selector says what an application entry matches.
 type Selector uint8
 
@@ -88,26 +82,6 @@ const (
 	DSCP       Selector = 5
 	PCP        Selector = 255
 )
-
-// String is the word that dcb apptrust takes; with "-prio" it is the keyword of
-// dcb app.
-func (s Selector) String() string {
-	switch s {
-	case EtherType:
-		return "ethtype"
-	case StreamPort:
-		return "stream-port"
-	case DgramPort:
-		return "dgram-port"
-	case AnyPort:
-		return "port"
-	case DSCP:
-		return "dscp"
-	case PCP:
-		return "pcp"
-	}
-	return fmt.Sprintf("selector-%d", uint8(s))
-}
 
 // App maps a protocol to a priority (struct dcb_app).
 type App struct {

@@ -48,7 +48,7 @@ func ipoibLink(t testing.TB) []byte {
 		w.String(unix.IFLA_IFNAME, "ib0.8001").Raw(unix.IFLA_ADDRESS, addr.Bytes()).Raw(unix.IFLA_PERM_ADDRESS, addr.Bytes())
 		w.Uint32(unix.IFLA_MTU, 2044).Uint32(unix.IFLA_LINK, 5).Uint32(unix.IFLA_MAX_MTU, 65520).Uint32(unix.IFLA_MIN_MTU, 0)
 		w.String(unix.IFLA_PARENT_DEV_NAME, "0000:3b:00.0").String(unix.IFLA_PARENT_DEV_BUS_NAME, "pci")
-		w.Uint8(unix.IFLA_OPERSTATE, uint8(OperDown)).Uint8(unix.IFLA_CARRIER, 0).Uint32(unix.IFLA_CARRIER_DOWN_COUNT, 3)
+		w.Uint8(unix.IFLA_OPERSTATE, 2).Uint8(unix.IFLA_CARRIER, 0).Uint32(unix.IFLA_CARRIER_DOWN_COUNT, 3)
 		w.Nest(unix.IFLA_LINKINFO, func(w *nl.Builder) {
 			w.String(iflaInfoKind, "ipoib")
 			w.Nest(iflaInfoData, func(w *nl.Builder) {
@@ -92,7 +92,7 @@ func TestDecodeIPoIBLink(t *testing.T) {
 	}
 	want := Link{
 		Index: 7, Name: "ib0.8001", AltNames: []string{"ibs3"}, Type: unix.ARPHRD_INFINIBAND, Flags: unix.IFF_UP | unix.IFF_MULTICAST,
-		MTU: 2044, MaxMTU: 65520, Kind: "ipoib", Parent: 5, Address: addr, PermAddress: addr, OperState: OperDown, CarrierDowns: 3,
+		MTU: 2044, MaxMTU: 65520, Kind: "ipoib", Parent: 5, Address: addr, PermAddress: addr, OperState: 2, CarrierDowns: 3,
 		RouterFlags: RouterSeen | RouterManaged,
 		ParentDev:   "0000:3b:00.0",
 		IPoIB:       &IPoIB{PKey: 0x8001, Mode: ib.ModeConnected, UMcast: true},

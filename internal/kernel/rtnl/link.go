@@ -36,7 +36,7 @@ type Link struct {
 	PermAddress ib.HWAddr
 	// Broadcast is the hardware address of all hosts, of InfiniBand links only.
 	Broadcast ib.HWAddr `json:",omitzero"`
-	OperState OperState
+	OperState uint8     // RFC 2863: 2 down, 6 up (include/uapi/linux/if.h)
 	Carrier   bool
 	// CarrierDowns is how often the link lost its carrier (IFLA_CARRIER_DOWN_COUNT).
 	CarrierDowns uint32 `json:",omitempty"`
@@ -74,25 +74,6 @@ type VLAN struct {
 // Up, Running and NoCarrier read the flags.
 func (l *Link) Up() bool { return l.Flags&unix.IFF_UP != 0 }
 
-// OperState is RFC 2863's ifOperStatus.
-type OperState uint8
-
-// The operational states of include/uapi/linux/if.h.
-const (
-	OperUnknown OperState = iota
-	OperNotPresent
-	OperDown
-	OperLowerLayerDown
-	OperTesting
-	OperDormant
-	OperUp
-)
-
-// String is the word that ip link prints in lower case.
-func (s OperState) String() string {
-	return ib.Word(s, "unknown", "unknown", "notpresent", "down", "lowerlayerdown", "testing", "dormant", "up")
-}
-
 // VFLinkState is IFLA_VF_LINK_STATE_*.
 type VFLinkState uint32
 
@@ -102,11 +83,6 @@ const (
 	VFEnable
 	VFDisable
 )
-
-// String is the word of ip link set vf state.
-func (s VFLinkState) String() string {
-	return ib.Word(s, "unknown", "auto", "enable", "disable")
-}
 
 // VF is what a physical function reports of one virtual function. A nil pointer
 // means that the driver does not report it.
@@ -202,7 +178,7 @@ func decodeLink(b []byte, l *Link, in *interner) error {
 		case unix.IFLA_MASTER:
 			l.Master = a.Index()
 		case unix.IFLA_OPERSTATE:
-			l.OperState = OperState(a.Uint8())
+			l.OperState = a.Uint8()
 		case unix.IFLA_CARRIER:
 			l.Carrier = a.Uint8() != 0
 		case unix.IFLA_CARRIER_DOWN_COUNT:

@@ -157,10 +157,10 @@ func TestReadDevices(t *testing.T) {
 
 func TestNetDevice(t *testing.T) {
 	f := tree(t, mlx4)
+	want := &SRIOV{NumVFs: 2, TotalVFs: 8, Autoprobe: new(true), VFs: []string{"0000:3b:00.1", "0000:3b:00.2"}}
 	for _, name := range []string{"ib0", "ens1d1"} {
 		bus, fns, err := f.NetDevice(name)
-		if diff := cmp.Diff(&SRIOV{NumVFs: 2, TotalVFs: 8, Autoprobe: new(true), VFs: []string{"0000:3b:00.1", "0000:3b:00.2"}}, fns); diff != "" ||
-			err != nil || bus != (BusDevice{Name: "0000:3b:00.0", Bus: "pci", Driver: "mlx4_core"}) {
+		if diff := cmp.Diff(want, fns); diff != "" || err != nil || bus != (BusDevice{Name: "0000:3b:00.0", Bus: "pci", Driver: "mlx4_core"}) {
 			t.Errorf("%s: %+v, %v (-want +got):\n%s", name, bus, err, diff)
 		}
 	}

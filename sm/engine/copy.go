@@ -187,13 +187,13 @@ func (s *Subnet) copyResponse(p *transport.Packet) {
 	}
 }
 
-// inherit keeps the copy for a takeover that begins now, if it is complete.
+// inherit keeps the copy for a takeover that begins now, if it is complete. If not, its
+// levels of paths are still what to begin from.
 func (s *Subnet) inherit() {
+	s.copied.heir = time.Time{}
 	if now := time.Now(); s.copied.regs != nil && now.Before(s.copied.until) {
 		s.copied.heir = now
-		return
 	}
-	s.copied = copied{}
 }
 
 // restore begins to serve with the copy, if there is one that is complete. Ports whose
@@ -218,9 +218,8 @@ func (w *sweep) restore() {
 	for _, i := range w.f.EndPorts {
 		p := &w.f.Ports[i]
 		n := &w.f.Nodes[p.Node]
-		// The copy has no service levels: those that hosts have are the former master's.
-		if s.prog.want.sl == nil && (s.cfg.Reregister == ReregisterNever ||
-			s.cfg.Reregister == ReregisterAuto && (n.Switch != fabric.None || reportsSM(n.VendorID))) {
+		if s.cfg.Reregister == ReregisterNever ||
+			s.cfg.Reregister == ReregisterAuto && (n.Switch != fabric.None || reportsSM(n.VendorID)) {
 			w.have.reregistered[i] = true
 		} else if p.Info.State() == ib.PortActive {
 			asked++

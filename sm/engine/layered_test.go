@@ -101,13 +101,8 @@ func (w *world) levels(t *testing.T, f *fabric.Fabric, hosts []*client) map[[2]i
 			if i == j {
 				continue
 			}
-			rec := mad.PathRecord{SLID: f.Ports[ports[i]].LID, DLID: f.Ports[e].LID, Reversible: true, NumbPath: 1}
-			st, b, err := c.ask(mad.MethodGet, mad.AttrPathRecord, mad.CompPRSLID|mad.CompPRDLID|mad.CompPRReversible, &rec)
-			var a mad.PathRecord
-			if st != 0 || err != nil || a.Decode(b) != nil {
-				t.Fatalf("path from %s to %s: status %#x, %v", f.PortName(ports[i]), f.PortName(e), uint16(st), err)
-			}
-			out[[2]ib.LID{rec.SLID, rec.DLID}] = a.SL
+			k := [2]ib.LID{f.Ports[ports[i]].LID, f.Ports[e].LID}
+			out[k] = c.level(t, k)
 		}
 	}
 	for k, l := range out {
@@ -116,6 +111,21 @@ func (w *world) levels(t *testing.T, f *fabric.Fabric, hosts []*client) map[[2]i
 		}
 	}
 	return out
+}
+
+// level is the service level that the SA gives for a path from a LID to another.
+func (c *client) level(t *testing.T, k [2]ib.LID) ib.SL {
+	t.Helper()
+	rec := mad.PathRecord{SLID: k[0], DLID: k[1], Reversible: true, NumbPath: 1}
+	st, b, err := c.ask(mad.MethodGet, mad.AttrPathRecord, mad.CompPRSLID|mad.CompPRDLID|mad.CompPRReversible, &rec)
+	for n := 0; err != nil && n < 5; n++ {
+		st, b, err = c.ask(mad.MethodGet, mad.AttrPathRecord, mad.CompPRSLID|mad.CompPRDLID|mad.CompPRReversible, &rec)
+	}
+	var a mad.PathRecord
+	if st != 0 || err != nil || a.Decode(b) != nil {
+		t.Fatalf("path from %v to %v: status %#x, %v", k[0], k[1], uint16(st), err)
+	}
+	return a.SL
 }
 
 // lanesFree follows the tables in the switches and searches the lanes for a loop.

@@ -3,11 +3,13 @@ package engine
 import (
 	"context"
 	"slices"
+	"time"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/route"
+	"ibnetworkd/sm/sa"
 )
 
 // pathLevels are service levels, and the switches that they are by.
@@ -32,9 +34,39 @@ func (w *sweep) setLevels(context.Context) error {
 	if asked > 0 {
 		s.log.Info("service levels of paths changed", "asked_to_register", asked, "hosts", len(w.f.EndPorts)-len(w.f.Switches))
 	}
+	used := s.prog.levels.sl != nil || next.sl != nil
 	s.prog.levels = next.withGone(&s.prog.levels, w.f)
-	s.served.admin.SetLevels(next.sl, next.at)
+	l := sa.Levels{SL: s.prog.levels.sl, At: s.prog.levels.at, Trunk: s.prog.want.trunk}
+	if s.prog.want.levels > 1 && s.prog.want.engine != route.FatTree {
+		l.Order = s.prog.want.order // what decides whether there are levels
+	}
+	was := s.served.admin.Version()
+	s.served.admin.SetLevels(l)
+	if s.publishVersion(); used && s.served.admin.Version() != was {
+		s.served.newLevels = s.followers.now()
+	}
 	return nil
+}
+
+// levelsUncopied reports whether a standby that may take over any time does not have the
+// levels that the SA gives now.
+func (s *Subnet) levelsUncopied(now time.Time) bool {
+	if s.served.newLevels == 0 || s.followers.copied(s.served.newLevels, now, false) {
+		s.served.newLevels = 0
+		return false
+	}
+	return true
+}
+
+// inheritLevels begins from the levels that the former master gave.
+func (w *sweep) inheritLevels() {
+	s := w.s
+	if !w.first || s.copied.regs == nil {
+		return
+	}
+	l := s.copied.regs.Levels()
+	w.was.sl, w.was.at, w.was.trunk, w.was.order = l.SL, l.At, l.Trunk, l.Order
+	s.prog.levels = pathLevels{l.SL, l.At}
 }
 
 // goneMost bounds the switches that levels are remembered of after they left.

@@ -313,7 +313,7 @@ func (s *Subnet) sa(p *transport.Packet) {
 			s.served.shares.sent(from, len(r.MAD), now)
 		}
 		var err error
-		if m := mad.MethodOf(&p.MAD); m != mad.MethodSet && m != mad.MethodDelete || s.elect.State() != mad.SMMaster || !s.hold(out, now) {
+		if s.elect.State() != mad.SMMaster || !s.replicated(p, now) || !s.hold(out, now) {
 			err = s.put(out)
 		}
 		if errors.Is(err, transport.ErrBusy) {
@@ -327,6 +327,14 @@ func (s *Subnet) sa(p *transport.Packet) {
 		}
 	}
 	s.apply(c)
+}
+
+// replicated reports whether the answer to a request waits until standbys have what it says: it
+// acknowledges a change, or has levels of paths.
+func (s *Subnet) replicated(p *transport.Packet, now time.Time) bool {
+	m, a := mad.MethodOf(&p.MAD), mad.AttrOf(&p.MAD)
+	return m == mad.MethodSet || m == mad.MethodDelete ||
+		(a == mad.AttrPathRecord || a == mad.AttrMultiPathRecord) && s.levelsUncopied(now)
 }
 
 // apply does what the SA leaves to do.

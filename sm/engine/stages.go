@@ -35,6 +35,7 @@ func (w *sweep) assignLIDs(ctx context.Context) (err error) {
 	w.bad, w.due = make([]bool, len(w.f.Nodes)), make([]bool, len(w.f.Nodes))
 	w.ownLFT, w.refusedKeys = make([]bool, len(w.f.Switches)), map[uint64]bool{}
 	w.unmapped, w.was = map[int32]bool{}, w.s.prog.want
+	w.inheritLevels()
 	w.forgetUnmapped()
 	return nil
 }

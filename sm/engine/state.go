@@ -164,6 +164,7 @@ type served struct {
 	// or the fabric change, cleared by programMulticast.
 	mcastDirty bool
 	lastJoin   time.Time // when members last changed
+	newLevels  uint64    // version that has the levels of paths, 0 once standbys have it
 	held       []heldAnswer
 	heldTimer  bool      // retryHeld waits
 	mcastHold  time.Time // until when the tables are delayed at most

@@ -207,6 +207,8 @@ const (
 	AttrMultiPathRecord    AttrID = 0x003a
 	AttrServiceAssocRecord AttrID = 0x003b
 	AttrInformInfoRecord   AttrID = 0x00f3
+	// AttrPathLevelsRecord is of this manager alone, for its standbys.
+	AttrPathLevelsRecord AttrID = 0xff10
 )
 
 // Attributes of performance management (IBTA 16.1.3).
@@ -234,7 +236,7 @@ var saAttrNames = map[AttrID]string{
 	AttrServiceRecord: "ServiceRecord", AttrPKeyTableRecord: "P_KeyTableRecord", AttrPathRecord: "PathRecord",
 	AttrVLArbRecord: "VLArbitrationTableRecord", AttrMCMemberRecord: "MCMemberRecord", AttrTraceRecord: "TraceRecord",
 	AttrMultiPathRecord: "MultiPathRecord", AttrServiceAssocRecord: "ServiceAssociationRecord",
-	AttrInformInfoRecord: "InformInfoRecord",
+	AttrInformInfoRecord: "InformInfoRecord", AttrPathLevelsRecord: "PathLevelsRecord",
 }
 
 // AttrName is the architecture's name of an attribute of a class, or its

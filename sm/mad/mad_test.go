@@ -52,6 +52,7 @@ var layouts = []struct {
 	{"MCMemberRecord", MCMemberRecordLen, func() codec { return new(MCMemberRecord) }},
 	{"ServiceRecord", ServiceRecordLen, func() codec { return new(ServiceRecord) }},
 	{"InformInfoRecord", InformInfoRecordLen, func() codec { return new(InformInfoRecord) }},
+	{"PathLevelsRecord", PathLevelsRecordLen, func() codec { return new(PathLevelsRecord) }},
 	{"PortCounters", PortCountersLen, func() codec { return new(PortCounters) }},
 	{"PortCountersExt", PortCountersExtLen, func() codec { return new(PortCountersExt) }},
 }

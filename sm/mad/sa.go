@@ -88,6 +88,7 @@ const (
 	VLArbRecordLen      = 72
 	MCMemberRecordLen   = 56
 	InformInfoRecordLen = 64
+	PathLevelsRecordLen = 80
 	MultiPathHeaderLen  = 24 // and 16 for each GID
 )
 

@@ -12,7 +12,7 @@ import (
 )
 
 // Version changes with everything that hosts have registered: members, services,
-// subscriptions and alias GUIDs.
+// subscriptions and alias GUIDs, and with the service levels of paths.
 func (s *Service) Version() uint64 { return s.version }
 
 // CanCopy reports whether the tables that a manager is shown have all of it: a
@@ -44,9 +44,11 @@ func (s *Service) touch() {
 // subscriptions of a port apart, marks one that gets security traps.
 const trustedEnum = 0x8000
 
-// Copies are the tables that have what hosts registered with an SA, in the order in
-// which they are to be read: alias GUIDs last, for members may be such.
-var Copies = [...]mad.AttrID{mad.AttrMCMemberRecord, mad.AttrServiceRecord, mad.AttrInformInfoRecord, mad.AttrGUIDInfoRecord}
+// Copies are the tables that have what hosts registered with an SA, and the service levels
+// that it gave them, in the order in which they are to be read: alias GUIDs last, for
+// members may be such.
+var Copies = [...]mad.AttrID{mad.AttrPathLevelsRecord, mad.AttrMCMemberRecord, mad.AttrServiceRecord, mad.AttrInformInfoRecord,
+	mad.AttrGUIDInfoRecord}
 
 // Registrations are what hosts registered with another SA.
 type Registrations struct {
@@ -55,7 +57,11 @@ type Registrations struct {
 	subs     []mad.InformInfoRecord
 	aliases  map[ib.GUID]ib.GUID         // to the port's own
 	guids    map[ib.GUID]map[int]ib.GUID // by port and index
+	levels   Levels
 }
+
+// Levels are the service levels that hosts have of the other SA.
+func (r *Registrations) Levels() Levels { return r.levels }
 
 // Members is the number of memberships.
 func (r *Registrations) Members() int { return len(r.members) }
@@ -63,6 +69,7 @@ func (r *Registrations) Members() int { return len(r.members) }
 // ParseRegistrations reads the answers to GetTable of Copies.
 func ParseRegistrations(answers [len(Copies)][]byte) (r Registrations, err error) {
 	r.aliases, r.guids = map[ib.GUID]ib.GUID{}, map[ib.GUID]map[int]ib.GUID{}
+	var levels []mad.PathLevelsRecord
 	for i, b := range answers {
 		var h mad.SAHeader
 		if h.Decode(b) != nil || h.Attr != Copies[i] || h.Status != 0 {
@@ -75,10 +82,17 @@ func ParseRegistrations(answers [len(Copies)][]byte) (r Registrations, err error
 		}
 		port := ib.GUID(0)
 		for ; len(b) >= least; b = b[min(step, len(b)):] {
-			if err := r.add(Copies[i], b[:least], &port); err != nil {
+			if Copies[i] == mad.AttrPathLevelsRecord {
+				var x mad.PathLevelsRecord
+				_ = x.Decode(b)
+				levels = append(levels, x)
+			} else if err := r.add(Copies[i], b[:least], &port); err != nil {
 				return Registrations{}, err
 			}
 		}
+	}
+	if r.levels, err = parseLevels(levels); err != nil {
+		return Registrations{}, err
 	}
 	return r, nil
 }
@@ -129,6 +143,7 @@ func (r *Registrations) add(a mad.AttrID, b []byte, port *ib.GUID) error {
 func (s *Service) Restore(at time.Duration, r *Registrations, f *fabric.Fabric) (c Changes, err error) {
 	n := *s
 	n.Forget()
+	n.levels = s.levels
 	n.now, n.mlidCap = at, multicastLIDs(f)
 	keep := func(g ib.GUID) bool {
 		p := f.EndPortByGUID(g)

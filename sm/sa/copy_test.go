@@ -9,6 +9,7 @@ import (
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/route"
 )
 
 // active makes all ports of adapters Active: others are not restored.
@@ -116,6 +117,56 @@ func TestRestore(t *testing.T) {
 	}
 }
 
+// The levels of paths of more switches than a record has are copied whole, and change the
+// version when they change.
+func TestCopyLevels(t *testing.T) {
+	f := active(lids(gen.FatTree2(8, 2), 1))
+	w := newWorld(t, f, "")
+	const n = mad.PathLevelsBlock + 3
+	l := Levels{SL: make(route.Layers, n)}
+	for i := range n {
+		l.At, l.SL[i] = append(l.At, ib.GUID(i+1)), make([]uint8, n)
+		for k := range l.SL[i] {
+			l.SL[i][k] = uint8(i+k) & 7
+		}
+	}
+	l.Trunk, l.Order = []uint8{3, 0, 5}, []ib.GUID{2, 3, 1}
+	one := Levels{At: l.At, Order: l.Order}
+	for _, want := range []Levels{l, one, {}} {
+		v := w.s.Version()
+		w.s.SetLevels(want)
+		if w.s.Version() == v {
+			t.Error("other levels have the same version")
+		}
+		v = w.s.Version()
+		w.s.SetLevels(want)
+		if w.s.Version() != v {
+			t.Error("the same levels have another version")
+		}
+		tables := w.tables(w.cas()[0], true)
+		r, err := ParseRegistrations(tables)
+		if got := r.Levels(); err != nil || !got.equal(&want) || (got.SL == nil) != (want.SL == nil) {
+			t.Errorf("%d of %d switches, trunk %v, order %v, %v", len(got.At), len(want.At), got.Trunk, got.Order, err)
+		}
+		if len(want.At) > 0 {
+			b := tables[0]
+			tables[0] = b[:len(b)-mad.PathLevelsRecordLen]
+			if _, err := ParseRegistrations(tables); want.SL != nil && err == nil {
+				t.Error("a table without its end is accepted")
+			}
+			tables[0] = append(b, b[mad.SADataOffset:]...)
+			if _, err := ParseRegistrations(tables); err == nil {
+				t.Error("a table with all switches twice is accepted")
+			}
+		}
+	}
+	h := mad.NewSA(mad.MethodGetTable, mad.AttrPathLevelsRecord, 7, 0)
+	r, _ := w.s.Handle(w.now, Request{LID: f.Ports[w.cas()[0]].LID, QP: 1, MAD: append(h.Append(nil), make([]byte, 200)...)})
+	if err := h.Decode(r.MAD); err != nil || h.Status == 0 {
+		t.Errorf("a host reads levels, %v", err)
+	}
+}
+
 // Whatever tables arrive: they are refused, or the SA is as consistent as ever.
 func FuzzRestore(f *testing.F) {
 	fab := active(lids(gen.FatTree2(8, 2), 1))
@@ -125,12 +176,12 @@ func FuzzRestore(f *testing.F) {
 		JoinState: mad.JoinFull, PKey: 0xffff})
 	w.ask(w.cas()[3], 0, mad.MethodSet, mad.AttrServiceRecord, mad.CompSRServiceID|mad.CompSRGID, &mad.ServiceRecord{ServiceID: 78, GID: gid})
 	s := w.tables(w.cas()[0], true)
-	f.Add(s[0], s[1], s[2], s[3])
+	f.Add(s[0], s[1], s[2], s[3], s[4])
 	own := (&mad.GUIDInfoRecord{LID: 1, Info: mad.GUIDInfo{gid.GUID(), 0x99}}).Append(nil)
-	f.Add(s[0], s[1], s[2], append(s[3][:mad.SADataOffset:mad.SADataOffset], own...))
-	f.Fuzz(func(t *testing.T, a, b, c, d []byte) {
-		r, err := ParseRegistrations([len(Copies)][]byte{a, b, c, d})
-		if n := len(r.members) + len(r.services) + len(r.subs) + len(r.aliases)/8; n > (len(a)+len(b)+len(c)+len(d))/32 {
+	f.Add(s[0], s[1], s[2], s[3], append(s[4][:mad.SADataOffset:mad.SADataOffset], own...))
+	f.Fuzz(func(t *testing.T, z, a, b, c, d []byte) {
+		r, err := ParseRegistrations([len(Copies)][]byte{z, a, b, c, d})
+		if n := len(r.members) + len(r.services) + len(r.subs) + len(r.aliases)/8; n > (len(z)+len(a)+len(b)+len(c)+len(d))/32 {
 			t.Fatalf("%d records of %d bytes", n, len(a)+len(b)+len(c)+len(d))
 		}
 		if err != nil {

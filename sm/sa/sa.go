@@ -194,11 +194,12 @@ type Service struct {
 	perPort   map[ib.GUID]int // services and subscriptions of a port
 	joins     map[ib.GUID]int // memberships by the port that asked
 	made      map[ib.GUID]int // groups by the port that made them
-	version   uint64          // see Version
-	canCopy   bool            // see CanCopy; copyKnown says that it is up to date
+	levels    Levels
+	version   uint64 // see Version
+	canCopy   bool   // see CanCopy; copyKnown says that it is up to date
 	copyKnown bool
 	counters  Counters              // without the maps
-	requests  [256]uint64           // by attribute
+	requests  [256]uint64           // by the index of dispatch
 	refused   map[mad.Status]uint64 // by status
 	now       time.Duration
 
@@ -236,7 +237,7 @@ func (s *Service) Counters() Counters {
 	c.Requests, c.Errors = map[string]uint64{}, map[string]uint64{}
 	for a, v := range s.requests {
 		if v > 0 {
-			c.Requests[mad.AttrName(mad.ClassSA, mad.AttrID(a))] = v
+			c.Requests[mad.AttrName(mad.ClassSA, dispatch[a].id)] = v
 		}
 	}
 	for k, v := range s.refused {
@@ -351,6 +352,7 @@ var handlers = map[mad.AttrID]map[mad.Method]func(*query) mad.Status{
 	mad.AttrLinkRecord:       lookup((*query).links),
 	mad.AttrPKeyTableRecord:  lookup((*query).pkeys),
 	mad.AttrPathRecord:       lookup((*query).paths),
+	mad.AttrPathLevelsRecord: {mad.MethodGetTable: (*query).pathLevels},
 	mad.AttrMultiPathRecord:  {mad.MethodGetMulti: (*query).multiPaths},
 	mad.AttrGUIDInfoRecord: {mad.MethodGet: (*query).guidInfos, mad.MethodGetTable: (*query).guidInfos,
 		mad.MethodSet: (*query).setGUIDs, mad.MethodDelete: (*query).deleteGUIDs},
@@ -372,14 +374,16 @@ var recordLen = map[mad.AttrID]int{
 	mad.AttrVLArbRecord: mad.VLArbRecordLen, mad.AttrSMInfoRecord: mad.SMInfoRecordLen, mad.AttrLinkRecord: mad.LinkRecordLen,
 	mad.AttrPKeyTableRecord: mad.PKeyTableRecordLen, mad.AttrPathRecord: mad.PathRecordLen, mad.AttrMultiPathRecord: mad.PathRecordLen,
 	mad.AttrGUIDInfoRecord: mad.GUIDInfoRecordLen, mad.AttrServiceRecord: mad.ServiceRecordLen, mad.AttrMCMemberRecord: mad.MCMemberRecordLen,
+	mad.AttrPathLevelsRecord: mad.PathLevelsRecordLen,
 }
 
-// dispatch is handlers and recordLen indexed for each request.
+// dispatch is handlers and recordLen indexed for each request, by the low byte of the
+// attribute, which no two have in common.
 var dispatch = newDispatch()
 
 type attribute struct {
-	known   bool
-	record  int // distance of two records
+	id      mad.AttrID // 0: none
+	record  int        // distance of two records
 	methods []func(*query) mad.Status
 	names   []mad.Method
 }
@@ -395,8 +399,8 @@ func (a *attribute) method(m mad.Method) func(*query) mad.Status {
 
 func newDispatch() (out [256]attribute) {
 	for id, methods := range handlers {
-		a := &out[id]
-		a.known, a.record = true, recordLen[id]
+		a := &out[uint8(id)]
+		a.id, a.record = id, recordLen[id]
 		for m, f := range methods {
 			a.names, a.methods = append(a.names, m), append(a.methods, f)
 		}
@@ -425,11 +429,12 @@ func (s *Service) Handle(now time.Duration, req Request) (Reply, Changes) {
 		s.counters.Unknown++
 		return Reply{}, Changes{}
 	}
-	if q.h.Attr >= mad.AttrID(len(dispatch)) || !dispatch[q.h.Attr].known {
+	a := &dispatch[uint8(q.h.Attr)]
+	if q.h.Attr == 0 || a.id != q.h.Attr {
 		return q.fail(mad.StatusBadAttr), Changes{}
 	}
-	s.requests[q.h.Attr]++
-	f := dispatch[q.h.Attr].method(q.h.Method)
+	s.requests[uint8(q.h.Attr)]++
+	f := a.method(q.h.Method)
 	if f == nil {
 		return q.fail(mad.StatusBadAttr), Changes{}
 	}
@@ -476,7 +481,7 @@ func (q *query) finish() Reply {
 		return q.fail(mad.StatusSATooMany)
 	}
 	h := q.h.Response(mad.StatusOK)
-	h.SMKey, h.AttrOffset = 0, uint16(dispatch[q.h.Attr].record/8)
+	h.SMKey, h.AttrOffset = 0, uint16(dispatch[uint8(q.h.Attr)].record/8)
 	h.Append(q.out[:0])
 	return Reply{MAD: q.out, RMPP: table}
 }

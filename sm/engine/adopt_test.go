@@ -9,6 +9,7 @@ import (
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/lid"
 	"ibnetworkd/sm/mad"
@@ -16,11 +17,7 @@ import (
 
 // A standby remembers them for the time when the file is gone.
 func TestStandbyKeepsLIDs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		hosts := hostsOf(f)
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 		w.manager(f.SMPort, engine.Config{Priority: 2})
 		time.Sleep(2 * time.Second)
 		store := &memoryStore{}
@@ -42,11 +39,7 @@ func TestStandbyKeepsLIDs(t *testing.T) {
 // A site that had opensm keeps its LIDs, also of hosts that come later; what the manager
 // itself has given counts first.
 func TestLIDsOfAnotherManager(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		hosts := hostsOf(f)
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 		off := hosts[len(hosts)-1]
 		var lids []guidfile.LIDs
 		for i, h := range hosts {

@@ -20,10 +20,7 @@ import (
 // goes changes few forwarding tables; when most cables of a spine go the log
 // says that the routes are worse.
 func TestRackOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree3(12, 4, 6)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
+	inWorld(t, gen.FatTree3(12, 4, 6), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		var log buffer
 		s, _ := w.manager(f.SMPort, engine.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 		time.Sleep(5 * time.Second)
@@ -63,10 +60,7 @@ func TestRackOff(t *testing.T) {
 
 // Hints for routes are applied while a manager runs, and taken back.
 func TestSetRoute(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		s, _ := w.manager(f.SMPort, engine.Config{})
 		time.Sleep(2 * time.Second)
 		spine := fabric.None

@@ -12,6 +12,7 @@ import (
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/sa"
 	"ibnetworkd/sm/transport"
@@ -148,11 +149,7 @@ func TestTakeoverOf972(t *testing.T) {
 
 // A host that was answered is a member whatever happens to the master then.
 func TestAnsweredIsCopied(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		hosts := hostsOf(f)
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 		a := &seat{port: hosts[0], prio: 5}
 		w.sit(a, engine.Config{})
 		w.settle(hosts[0], a.sub, time.Second)

@@ -3,7 +3,6 @@ package engine_test
 import (
 	"slices"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"ibnetworkd/ib"
@@ -55,11 +54,7 @@ func (w *world) passes(t *testing.T, x *engine.Snapshot, guid ib.GUID) (n int) {
 // Nothing passes through a drained switch, through sweeps and a restart of the manager;
 // hosts on one stay reachable, and what it alone leads to keeps it in the routes.
 func TestDrain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		hosts := hostsOf(f)
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 		store := &memoryStore{}
 		cfg := engine.Config{Drains: store}
 		s, stop := w.manager(hosts[0], cfg)

@@ -49,10 +49,7 @@ func (w *world) guarded(in, out bool, want func(host int32) []ib.PKey) error {
 // Switches check P_Keys where hosts hang on, in every case with the keys that
 // the host was given: after a change, a restart and a takeover too.
 func TestPartitionEnforcement(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		parse := func(s string) partition.Config {
 			c, err := partition.Parse("p", []byte(s))
 			if err != nil {
@@ -134,10 +131,8 @@ func TestPartitionEnforcement(t *testing.T) {
 // that share one reach each other through the switches' checks.
 func TestEnforcementUnderLoss(t *testing.T) {
 	for seed := range uint64(8) {
-		synctest.Test(t, func(t *testing.T) {
-			f := gen.Random(seed, 4, 6, 8)
-			w := newWorld(t, f, simfabric.Options{Seed: seed, Loss: 0.03})
-			defer w.close()
+		opt := simfabric.Options{Seed: seed, Loss: 0.03}
+		inWorld(t, gen.Random(seed, 4, 6, 8), opt, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 			conf := "Default=0x7fff, ipoib : ALL=limited, SELF=full;\n"
 			for i, e := range f.EndPorts {
 				conf += fmt.Sprintf("p%d=0x%04x : %v=full, SELF=limited;\n", i, i+1, f.Ports[e].GUID)

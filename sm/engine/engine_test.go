@@ -99,10 +99,7 @@ func TestShapes(t *testing.T) {
 // A torus routed by dimension order over service levels: the tables that keep
 // the levels apart are written, to every port.
 func TestQoS(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.Torus([]int{5, 5}, 1)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
+	inWorld(t, gen.Torus([]int{5, 5}, 1), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		s, _ := w.manager(f.SMPort, engine.Config{QoS: &qos.Options{}})
 		synctest.Wait()
 		x := s.Snapshot()
@@ -188,10 +185,8 @@ func TestRandomEvents(t *testing.T) {
 
 func TestEqualPriorityStartAtOnce(t *testing.T) {
 	for seed := range uint64(20) {
-		synctest.Test(t, func(t *testing.T) {
-			f := gen.FatTree2(8, 4)
-			w := newWorld(t, f, simfabric.Options{Seed: seed, DelayMin: 5 * time.Microsecond, DelayMax: 500 * time.Microsecond})
-			defer w.close()
+		opt := simfabric.Options{Seed: seed, DelayMin: 5 * time.Microsecond, DelayMax: 500 * time.Microsecond}
+		inWorld(t, gen.FatTree2(8, 4), opt, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 			var subs []*engine.Subnet
 			var at []int32
 			for _, p := range f.EndPorts {
@@ -286,10 +281,7 @@ func (m *memory) Save(b []byte) error   { m.b = b; return nil }
 
 // A takeover finds everything as it should be and sets no more than it must.
 func TestTakeoverSetsLittle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		s, stop := w.manager(f.SMPort, engine.Config{})
 		w.settle(f.SMPort, s, time.Second)
 		stop()

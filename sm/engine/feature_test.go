@@ -47,10 +47,7 @@ func (b *buffer) Reset() {
 }
 
 func TestPolicyReachesPorts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		pol := program.DefaultPolicy()
 		pol.MKey, pol.MKeyLease, pol.Protect, pol.Prefix = 0x1234, 60, 1, 0xfec0000000000007
 		s, _ := w.manager(f.SMPort, engine.Config{Policy: pol, LMC: 2})
@@ -93,10 +90,7 @@ func TestPolicyReachesPorts(t *testing.T) {
 }
 
 func TestPartitions(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.Star(3, 8)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
+	inWorld(t, gen.Star(3, 8), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		cfg, err := partition.Parse("p", []byte("Default=0x7fff, ipoib : ALL=limited, SELF=full;\nstorage=0x0001, ipoib : ALL=full;\n"))
 		if err != nil {
 			t.Fatal(err)
@@ -120,10 +114,7 @@ func TestPartitions(t *testing.T) {
 }
 
 func TestNodeDescriptionChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.Star(3, 8)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
+	inWorld(t, gen.Star(3, 8), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		s, _ := w.manager(f.SMPort, engine.Config{})
 		synctest.Wait()
 		n := f.Ports[f.EndPorts[1]].Node
@@ -139,10 +130,8 @@ func TestNodeDescriptionChange(t *testing.T) {
 
 // A node that is unplugged here and plugged in there is found, with its LID.
 func TestNodeMoves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{DelayMin: time.Microsecond, DelayMax: 20 * time.Microsecond})
-		defer w.close()
+	opt := simfabric.Options{DelayMin: time.Microsecond, DelayMax: 20 * time.Microsecond}
+	inWorld(t, gen.FatTree2(8, 4), opt, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		s, _ := w.manager(f.SMPort, engine.Config{})
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -188,10 +177,7 @@ func TestNodeMoves(t *testing.T) {
 
 // A port that never answers does not delay the others, and is tried again.
 func TestMuteNode(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		g := f.Nodes[f.Ports[f.EndPorts[5]].Node].GUID
 		w.sim.Mute(g, true)
 		s, _ := w.manager(f.SMPort, engine.Config{})
@@ -238,10 +224,7 @@ func TestSameTables(t *testing.T) {
 
 // A manager does not touch the fabric while it walks it and finds a master.
 func TestStandbySetsNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		a, _ := w.manager(f.SMPort, engine.Config{Priority: 5, Sweep: -1})
 		w.settle(f.SMPort, a, time.Second)
 		sets := func() (n uint64) {
@@ -325,11 +308,7 @@ func FuzzPackets(f *testing.F) {
 // A switch whose forwarding table is too short for the LIDs in use serves those
 // that fit.
 func TestSmallForwardingTable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		hosts := hostsOf(f)
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 		// With eight LIDs a host some are beyond the first 64.
 		leaf, _ := f.SwitchOf(hosts[9])
 		small := f.Nodes[f.Switches[leaf].Node].GUID
@@ -353,10 +332,7 @@ func TestSmallForwardingTable(t *testing.T) {
 // index, and a manager that restarts sees them: what is not granted any more goes,
 // what is granted does not appear twice.
 func TestPKeyHoles(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.Star(3, 8)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
+	inWorld(t, gen.Star(3, 8), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		for _, granted := range [][]ib.PKey{keysTo(40), {1, 2, 3, 4, 35, 36}, {1, 2, 3, 4, 35}, {2, 35}} {
 			text := "Default=0x7fff, ipoib : ALL=full;\n"
 			for _, k := range granted {

@@ -5,13 +5,13 @@ import (
 	"runtime"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/transport"
 )
@@ -151,11 +151,7 @@ func TestFlood(t *testing.T) {
 		{"noise", 2000, 100, func(f *flooder, _ *world, rnd *rand.Rand) { f.noise(rnd) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := gen.FatTree2(8, 4)
-				w := newWorld(t, f, simfabric.Options{TrapRepeats: -1})
-				defer w.close()
-				hosts := hostsOf(f)
+			inWorld(t, gen.FatTree2(8, 4), simfabric.Options{TrapRepeats: -1}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 				a, _ := w.manager(hosts[0], engine.Config{Priority: 14, SMKey: secret})
 				w.settle(hosts[0], a, time.Second)
 				b, _ := w.manager(hosts[1], engine.Config{Priority: 1, SMKey: secret})

@@ -13,6 +13,7 @@ import (
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/sa"
 	"ibnetworkd/sm/saprobe"
@@ -147,11 +148,7 @@ func (w *world) other(t *testing.T, port int32, info mad.SMInfo) *other {
 // A master that is busy counts as alive; one whose host answers that it has no
 // manager does not.
 func TestBusyMasterIsAlive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		hosts := hostsOf(f)
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 		o := w.other(t, hosts[0], mad.SMInfo{Priority: 9, State: mad.SMMaster})
 		s, _ := w.manager(hosts[5], engine.Config{})
 		state := func(status mad.Status, want string) {
@@ -177,11 +174,7 @@ func TestSMKey(t *testing.T) {
 		key  uint64
 		want string
 	}{{0x5ec2e7, "Master"}, {7, "Standby"}} {
-		synctest.Test(t, func(t *testing.T) {
-			f := gen.FatTree2(8, 4)
-			w := newWorld(t, f, simfabric.Options{})
-			defer w.close()
-			hosts := hostsOf(f)
+		inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 			a, _ := w.manager(hosts[0], engine.Config{SMKey: 0x5ec2e7})
 			w.settle(hosts[0], a, time.Second)
 			b, _ := w.manager(hosts[5], engine.Config{SMKey: tt.key, Priority: 9})
@@ -244,11 +237,8 @@ func testFormerMaster(t *testing.T, key uint64) {
 // A manager that is handed the subnet while it walks it serves with what it
 // found and does not walk it again.
 func TestHandoverWhileDiscovering(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{DelayMin: 5 * time.Millisecond, DelayMax: 5 * time.Millisecond})
-		defer w.close()
-		hosts := hostsOf(f)
+	opt := simfabric.Options{DelayMin: 5 * time.Millisecond, DelayMax: 5 * time.Millisecond}
+	inWorld(t, gen.FatTree2(8, 4), opt, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 		a, stop := w.manager(hosts[0], engine.Config{})
 		w.settle(hosts[0], a, 10*time.Second)
 		g, n := f.Nodes[f.Ports[hosts[5]].Node].GUID, f.Ports[hosts[5]].Num

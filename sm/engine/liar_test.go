@@ -11,6 +11,7 @@ import (
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/transport"
 )
@@ -18,11 +19,7 @@ import (
 // A host that only claims to be master is not shown the SM_Key by a standby,
 // whatever it requests: it has not configured that manager's port.
 func TestKeyAndMasterByWord(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.Star(6, 8)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		hosts := hostsOf(f)
+	inWorld(t, gen.Star(6, 8), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 		a, stop := w.manager(hosts[0], engine.Config{Priority: 14, SMKey: secret})
 		w.settle(hosts[0], a, time.Second)
 		x := a.Snapshot()
@@ -64,11 +61,7 @@ func TestKeyAndMasterByWord(t *testing.T) {
 // A host that answers SMInfo with the GUID of another port is no manager: it
 // neither keeps one with a key from the subnet nor gets the other one ignored.
 func TestBorrowedGUID(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.Star(6, 8)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		hosts := hostsOf(f)
+	inWorld(t, gen.Star(6, 8), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 		o := w.other(t, hosts[2], mad.SMInfo{Priority: 15, State: mad.SMMaster})
 		o.set(func(o *other) { o.info.GUID = f.Ports[hosts[3]].GUID })
 		a, _ := w.manager(hosts[0], engine.Config{Priority: 5, SMKey: secret})
@@ -85,11 +78,7 @@ func TestBorrowedGUID(t *testing.T) {
 // A liar that takes another GUID all the time, with the state of a master, does
 // not keep a manager with a key from the subnet for longer than one that does not.
 func TestChangingGUID(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.Star(6, 8)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		hosts := hostsOf(f)
+	inWorld(t, gen.Star(6, 8), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 		o := w.other(t, hosts[2], mad.SMInfo{Priority: 15, State: mad.SMMaster})
 		s, _ := w.manager(hosts[0], engine.Config{Priority: 14, SMKey: secret})
 		end := time.Now().Add(30 * time.Second)
@@ -111,11 +100,7 @@ func TestChangingGUID(t *testing.T) {
 // However many orders and questions for SMInfo one host sends, by whatever route,
 // another's are answered.
 func TestSMInfoFlood(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		hosts := hostsOf(f)
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 		a, _ := w.manager(hosts[0], engine.Config{Priority: 14, SMKey: secret})
 		w.settle(hosts[0], a, time.Second)
 		b, _ := w.manager(hosts[9], engine.Config{Priority: 1, SMKey: secret})
@@ -166,10 +151,7 @@ func TestSMInfoFlood(t *testing.T) {
 // Two managers with one key that were masters of two subnets become one when these
 // are joined, though neither shows the key to one that does not prove to have it.
 func TestTwoMastersWithKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.Mesh([]int{2}, 2)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
+	inWorld(t, gen.Mesh([]int{2}, 2), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		var hosts [2][]int32
 		for _, h := range hostsOf(f) {
 			i := 0
@@ -237,11 +219,7 @@ func (c *confused) Recv(ctx context.Context, in []transport.Packet) (int, error)
 // An answer with another attribute than was asked for is none: the manager goes on.
 func TestAnswerOfAnotherKind(t *testing.T) {
 	for _, a := range []mad.AttrID{mad.AttrNodeInfo, mad.AttrNodeDescription, mad.AttrPortInfo, mad.AttrPKeyTable, mad.AttrSMInfo} {
-		synctest.Test(t, func(t *testing.T) {
-			f := gen.Star(6, 8)
-			w := newWorld(t, f, simfabric.Options{})
-			defer w.close()
-			hosts := hostsOf(f)
+		inWorld(t, gen.Star(6, 8), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 			w.other(t, hosts[3], mad.SMInfo{Priority: 1, State: mad.SMStandby})
 			s, _ := w.managerOn(hosts[0], engine.Config{Priority: 5}, func(tr transport.Transport) transport.Transport {
 				return &confused{tr, a, f.Ports[f.Ports[hosts[3]].Peer].Num}

@@ -10,6 +10,7 @@ import (
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/transport"
@@ -172,10 +173,8 @@ func (x *stalling) Send(p *transport.Packet) error {
 
 // A manager that stands still repeats nothing for that.
 func TestStallIsNoLoss(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{DelayMin: 20 * time.Microsecond, DelayMax: 20 * time.Microsecond})
-		defer w.close()
+	opt := simfabric.Options{DelayMin: 20 * time.Microsecond, DelayMax: 20 * time.Microsecond}
+	inWorld(t, gen.FatTree2(8, 4), opt, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		stall := func(tr transport.Transport) transport.Transport { return &stalling{Transport: tr} }
 		s, _ := w.managerOn(f.SMPort, engine.Config{Sweep: -1}, stall)
 		if w.up(time.Minute); !w.sim.AllActive() || s.Refresh().Counters.Repeats != 0 {

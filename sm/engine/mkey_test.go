@@ -12,6 +12,7 @@ import (
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/transport"
@@ -37,10 +38,7 @@ func TestForeignMKey(t *testing.T) {
 		{"none, then one", 0, 0, 0x5678, 2 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := gen.FatTree2(8, 4)
-				w := newWorld(t, f, simfabric.Options{})
-				defer w.close()
+			inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 				pol := program.DefaultPolicy()
 				pol.MKey, pol.Protect = ib.MKey(tt.old), tt.protect
 				if tt.old != 0 {
@@ -115,10 +113,7 @@ func (l *late) Recv(ctx context.Context, into []transport.Packet) (int, error) {
 // Late answers are answers: what waited for them while the process did not run at worst
 // asks again.
 func TestLateReader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		port := hostsOf(f)[2]
 		s, _ := w.managerOn(port, engine.Config{}, func(tr transport.Transport) transport.Transport { return &late{Transport: tr} })
 		w.settle(port, s, 10*time.Second)
@@ -128,11 +123,7 @@ func TestLateReader(t *testing.T) {
 // A manager whose own port has another's key serves all others, and says which does not
 // obey.
 func TestOwnPortSilent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		hosts := hostsOf(f)
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 		pol := program.DefaultPolicy()
 		pol.MKey, pol.Protect = 0x1234, 1
 		a, stop := w.manager(hosts[1], engine.Config{Policy: pol})
@@ -157,10 +148,8 @@ func TestOwnPortSilent(t *testing.T) {
 // Where ports are protected, a trap is repressed with the port's key: without it
 // the port would report a violation, and show its key when the lease has run out.
 func TestTrapRepressMKey(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{TrapRepeats: 5, DelayMin: time.Millisecond, DelayMax: time.Millisecond})
-		defer w.close()
+	opt := simfabric.Options{TrapRepeats: 5, DelayMin: time.Millisecond, DelayMax: time.Millisecond}
+	inWorld(t, gen.FatTree2(8, 4), opt, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		pol := program.DefaultPolicy()
 		pol.MKey, pol.Protect, pol.MKeyLease = 0x1234, 1, 60
 		s, _ := w.manager(f.SMPort, engine.Config{Policy: pol})
@@ -189,11 +178,7 @@ func TestTrapRepressMKey(t *testing.T) {
 // A port that sends no traps and got a wrong key does not give up its protection,
 // and one that did, or that lost its key, is set again.
 func TestMKeyLease(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		hosts := hostsOf(f)
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 		at := func(p int32) (ib.GUID, uint8) { return f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num }
 		change := func(p int32, how func(*mad.PortInfo)) {
 			g, n := at(p)

@@ -10,6 +10,7 @@ import (
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/transport"
 )
@@ -46,10 +47,7 @@ func TestPortStateTable(t *testing.T) {
 	}
 	for seed, tt := range []shape{{2, 36, false}, {5, 64, false}, {3, 130, false}, {7, 250, false}, {30, 36, false}, {4, 40, true},
 		{9, 200, true}} {
-		synctest.Test(t, func(t *testing.T) {
-			f := gen.Star(tt.hosts, tt.ports)
-			w := newWorld(t, f, simfabric.Options{})
-			defer w.close()
+		inWorld(t, gen.Star(tt.hosts, tt.ports), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 			sw := f.Nodes[f.Switches[0].Node].GUID
 			if err := w.sim.SetPortInfo(sw, 0, func(p *mad.PortInfo) {
 				p.SetCapMask(p.CapMask() | mad.CapMask2Supported)
@@ -137,10 +135,8 @@ func TestPortStateTable(t *testing.T) {
 // Lost packets do not lose ports, whatever stage of asking they hit.
 func TestPortStateTableUnderLoss(t *testing.T) {
 	for seed := range uint64(30) {
-		synctest.Test(t, func(t *testing.T) {
-			f := gen.FatTree2(36, 3)
-			w := newWorld(t, f, simfabric.Options{Seed: seed, Loss: 0.1, DelayMin: time.Microsecond, DelayMax: 50 * time.Microsecond})
-			defer w.close()
+		opt := simfabric.Options{Seed: seed, Loss: 0.1, DelayMin: time.Microsecond, DelayMax: 50 * time.Microsecond}
+		inWorld(t, gen.FatTree2(36, 3), opt, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 			for i := range f.Switches {
 				if seed%3 > 0 {
 					w.sim.SetPortInfo(f.Nodes[f.Switches[i].Node].GUID, 0, func(p *mad.PortInfo) {

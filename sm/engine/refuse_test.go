@@ -13,6 +13,7 @@ import (
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/pkey"
 	"ibnetworkd/sm/qos"
@@ -98,10 +99,7 @@ func TestRefusedTables(t *testing.T) {
 
 // Where routing needs lanes that a switch does not give, it does without.
 func TestRefusedLanes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.Torus([]int{5, 5}, 1)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
+	inWorld(t, gen.Torus([]int{5, 5}, 1), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		s, _ := w.managerOn(f.SMPort, engine.Config{QoS: &qos.Options{}}, func(tr transport.Transport) transport.Transport {
 			return refusal{Transport: tr, refuse: func(path []uint8, a mad.AttrID, mod uint32) bool { return a == mad.AttrSLtoVL && len(path) == 3 }}
 		})
@@ -114,10 +112,7 @@ func TestRefusedLanes(t *testing.T) {
 // out of reach, and not as a duplicate.
 func TestLongChain(t *testing.T) {
 	for _, n := range []int{62, 63, 64} {
-		synctest.Test(t, func(t *testing.T) {
-			f := gen.Mesh([]int{n}, 1)
-			w := newWorld(t, f, simfabric.Options{})
-			defer w.close()
+		inWorld(t, gen.Mesh([]int{n}, 1), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 			log := new(buffer)
 			s, _ := w.manager(f.SMPort, engine.Config{Log: slog.New(slog.NewTextHandler(log, nil))})
 			time.Sleep(5 * time.Second)

@@ -38,11 +38,7 @@ func TestForeignKey(t *testing.T) {
 		{secret, 0, "Master"}, {secret, 1, "Master"}, {secret, 0x4242, "Master"}, {secret, secret, "Standby"},
 		{1, 0, "Standby"}, {1, 1, "Standby"}, {1, 2, "Master"}, {0, 2, "Standby"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			f := gen.Star(6, 8)
-			w := newWorld(t, f, simfabric.Options{})
-			defer w.close()
-			hosts := hostsOf(f)
+		inWorld(t, gen.Star(6, 8), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 			s, _ := w.manager(hosts[0], engine.Config{Priority: 14, SMKey: tt.own, Sweep: 200 * time.Millisecond})
 			w.settle(hosts[0], s, time.Second)
 			o := w.other(t, hosts[2], mad.SMInfo{Priority: 15, State: mad.SMStandby, SMKey: tt.theirs})
@@ -64,11 +60,7 @@ func TestForeignKey(t *testing.T) {
 // An ordinary host that asks does not see the key, by LID or by directed route;
 // the host of another manager that has it does.
 func TestKeyIsHidden(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.Star(6, 8)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		hosts := hostsOf(f)
+	inWorld(t, gen.Star(6, 8), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 		a, _ := w.manager(hosts[0], engine.Config{Priority: 14, SMKey: secret})
 		w.settle(hosts[0], a, time.Second)
 		b, _ := w.manager(hosts[3], engine.Config{Priority: 1, SMKey: secret})
@@ -167,11 +159,7 @@ func TestOrders(t *testing.T) {
 		{"disable with the M_Key", mkeyed(engine.Config{SMKey: secret}, mkey), secret, mkey, mad.SMMaster, mad.SMInfoDisable, "NotActive"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := gen.Star(6, 8)
-				w := newWorld(t, f, simfabric.Options{})
-				defer w.close()
-				hosts := hostsOf(f)
+			inWorld(t, gen.Star(6, 8), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 				tt.cfg.Priority = 14
 				a, _ := w.manager(hosts[0], tt.cfg)
 				w.settle(hosts[0], a, time.Second)
@@ -212,11 +200,7 @@ func mkeyed(c engine.Config, k ib.MKey) engine.Config {
 // Two masters see each other within a poll interval, whatever made them two: the
 // worse hands over, the better announces itself.
 func TestTwoMasters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.Star(6, 8)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		hosts := hostsOf(f)
+	inWorld(t, gen.Star(6, 8), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 		s, _ := w.manager(hosts[0], engine.Config{Priority: 5, Sweep: time.Hour, SMKey: 1})
 		w.settle(hosts[0], s, time.Second)
 		o := w.other(t, hosts[2], mad.SMInfo{Priority: 15, State: mad.SMNotActive})
@@ -248,11 +232,7 @@ func TestTwoMasters(t *testing.T) {
 // However long a master computes, it is not taken for gone: SMInfo is answered
 // beside that.
 func TestThinkingMasterIsAlive(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		hosts := hostsOf(f)
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 		a, _ := w.manager(hosts[0], engine.Config{Priority: 14})
 		w.settle(hosts[0], a, time.Second)
 		b, _ := w.manager(hosts[5], engine.Config{Priority: 1})
@@ -285,11 +265,8 @@ func TestSameInstant(t *testing.T) {
 		{"standby", mad.SMStandby, mad.SMStandby, 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := gen.Pair()
-				w := newWorld(t, f, simfabric.Options{DelayMin: time.Millisecond, DelayMax: 2 * time.Millisecond})
-				defer w.close()
-				hosts := hostsOf(f)
+			opt := simfabric.Options{DelayMin: time.Millisecond, DelayMax: 2 * time.Millisecond}
+			inWorld(t, gen.Pair(), opt, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 				if f.Ports[hosts[0]].GUID > f.Ports[hosts[1]].GUID {
 					hosts[0], hosts[1] = hosts[1], hosts[0]
 				}
@@ -333,11 +310,7 @@ func TestSameInstant(t *testing.T) {
 // Two masters with different keys report each other and why neither hands over, in
 // the log, the status and the metrics, and detect LIDs that are used twice.
 func TestRivals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := gen.FatTree2(8, 4)
-		w := newWorld(t, f, simfabric.Options{})
-		defer w.close()
-		hosts := hostsOf(f)
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 		log := new(buffer)
 		a, _ := w.manager(hosts[0], engine.Config{Priority: 14, SMKey: secret, Sweep: time.Second, Log: slog.New(slog.NewTextHandler(log, nil))})
 		w.settle(hosts[0], a, time.Second)
@@ -379,11 +352,7 @@ func TestRivals(t *testing.T) {
 // the subnet for a while, not for ever.
 func TestMasterByWord(t *testing.T) {
 	for _, state := range []mad.SMState{mad.SMMaster, mad.SMDiscovering, mad.SMStandby} {
-		synctest.Test(t, func(t *testing.T) {
-			f := gen.Star(6, 8)
-			w := newWorld(t, f, simfabric.Options{})
-			defer w.close()
-			hosts := hostsOf(f)
+		inWorld(t, gen.Star(6, 8), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 			w.other(t, hosts[2], mad.SMInfo{Priority: 15, State: state})
 			s, _ := w.manager(hosts[0], engine.Config{Priority: 14, SMKey: secret})
 			w.settle(hosts[0], s, 15*time.Second)

@@ -38,6 +38,16 @@ func newWorld(t testing.TB, f *fabric.Fabric, opt simfabric.Options) *world {
 	return &world{t: t, f: f, sim: simfabric.New(f, opt), cut: map[int32]bool{}, off: map[int32]bool{}}
 }
 
+// inWorld runs a test with virtual time on a fabric, with its hosts in their order.
+func inWorld(t *testing.T, f *fabric.Fabric, opt simfabric.Options, do func(*testing.T, *world, *fabric.Fabric, []int32)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, f, opt)
+		defer w.close()
+		do(t, w, f, hostsOf(f))
+	})
+}
+
 func logger() *slog.Logger {
 	if os.Getenv("SMLOG") == "" {
 		return slog.New(slog.DiscardHandler)

@@ -128,7 +128,8 @@ func (c *client) level(t *testing.T, k [2]ib.LID) ib.SL {
 	return a.SL
 }
 
-// lanesFree follows the tables in the switches and searches the lanes for a loop.
+// lanesFree follows the tables in the switches and searches the lanes for a loop, whatever
+// the level of the group is.
 func (w *world) lanesFree(t *testing.T, f *fabric.Fabric, levels map[[2]ib.LID]ib.SL, group ib.LID) {
 	t.Helper()
 	lids := f.LIDs()
@@ -192,9 +193,12 @@ func (w *world) lanesFree(t *testing.T, f *fabric.Fabric, levels map[[2]ib.LID]i
 				continue
 			}
 			trees++
+			from := f.Ports[in].Peer
 			for _, o := range ports {
-				if out := f.Port(n, o); o != i && f.Ports[out].Peer != fabric.None && between(out) {
-					depend(lane{f.Ports[in].Peer, vl(in, out, 0)}, lane{out, vl(in, out, 0)})
+				for sl := range ib.SL(16) {
+					if out := f.Port(n, o); o != i && f.Ports[out].Peer != fabric.None && between(out) {
+						depend(lane{from, vl(f.Port(f.Ports[from].Node, 0), from, sl)}, lane{out, vl(in, out, sl)})
+					}
 				}
 			}
 		}

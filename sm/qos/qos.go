@@ -99,11 +99,20 @@ func (t *Tables) OperVLs(port int32) uint8 { return Code(int(t.lanes[port])) }
 // SLtoVL is the table of an output port, the same for all input ports: service
 // level n goes to lane n modulo the lanes of the link.
 func (t *Tables) SLtoVL(out int32) (m mad.SLtoVL) {
-	n := max(1, t.lanes[out])
 	for sl := range m {
-		m[sl] = ib.VL(uint8(sl) % n)
+		m[sl] = ib.VL(t.lane(out, sl))
 	}
 	return m
+}
+
+// lane is where a port sends a level. On 15 lanes level 15 takes lane 7, the layer that it
+// is in on links of 8: on lane 0 a group of that level would join two layers.
+func (t *Tables) lane(port int32, sl int) int {
+	n := int(max(1, t.lanes[port]))
+	if n == 15 && sl == 15 {
+		return 7
+	}
+	return sl % n
 }
 
 // VLArb is one of the four blocks of a port's arbitration tables: 1 and 2 are
@@ -121,7 +130,7 @@ func (t *Tables) VLArb(port int32, block uint8) (b mad.VLArbBlock) {
 	n := int(max(1, t.lanes[port]))
 	var weight [15]int
 	for sl, w := range t.opt.Weights {
-		vl := sl % n
+		vl := t.lane(port, sl)
 		if block > 2 && !t.opt.High[sl] {
 			continue
 		}

@@ -143,3 +143,45 @@ func TestRequests(t *testing.T) {
 func unwritten(f *fabric.Fabric) *program.Lanes {
 	return &program.Lanes{VLs: make([]uint8, len(f.Ports)), In: make([]bool, len(f.Ports))}
 }
+
+// Links with different numbers of lanes agree on the layer that a level is in, as far as
+// both give it the lane of one: otherwise a group of that level joins two layers to one,
+// which may have a cycle.
+func TestLayerOfLevel(t *testing.T) {
+	f := gen.Ring(5, 1).Clone()
+	var links []int32
+	for i := range f.Ports {
+		if p := &f.Ports[i]; p.Peer > int32(i) && f.Nodes[p.Node].Switch != fabric.None && f.Nodes[f.Ports[p.Peer].Node].Switch != fabric.None {
+			links = append(links, int32(i))
+		}
+	}
+	lanes := map[int]mad.SLtoVL{}
+	for i, code := range []uint8{2, 3, 4, 5} {
+		setVLCap(f, links[i], code)
+		setVLCap(f, f.Ports[links[i]].Peer, 5)
+	}
+	tab, err := qos.Build(f, 1, qos.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range links[:4] {
+		n := qos.VLs(tab.OperVLs(l))
+		lanes[n] = tab.SLtoVL(l)
+		for sl, vl := range lanes[n] {
+			if int(vl) >= n || sl < n && int(vl) != sl {
+				t.Errorf("%d lanes: level %d on lane %d", n, sl, vl)
+			}
+		}
+	}
+	for a, ma := range lanes {
+		for b, mb := range lanes {
+			for layers := 2; layers <= min(8, a, b); layers++ {
+				for sl := range 16 {
+					if x, y := int(ma[sl]), int(mb[sl]); x < layers && y < layers && x != y {
+						t.Errorf("%d layers: level %d is in layer %d on a link of %d lanes, in %d on one of %d", layers, sl, x, a, y, b)
+					}
+				}
+			}
+		}
+	}
+}

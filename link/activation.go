@@ -57,9 +57,7 @@ func planBound(b *Builder, index int, u *units.Unit) {
 	}
 	if l.Up() != up {
 		op := SetUp{On: on, Up: up}
-		if !b.Do(op) {
-			a.Why = b.Delayed[DelayKey(op)]
-		}
+		b.DoFor(op, &a.Why)
 	}
 }
 
@@ -81,9 +79,7 @@ func PlanActivation(b *Builder, index int, p units.ActivationPolicy) {
 	a := Attribute{Name: "ActivationPolicy", Wanted: p.String(), Actual: upDown(nowFlags(b, index)&FlagUp != 0)}
 	do := func(up bool) {
 		op := SetUp{On: b.Model.Target(l), Up: up}
-		if !b.Do(op) {
-			a.Why = b.Delayed[DelayKey(op)]
-		}
+		b.DoFor(op, &a.Why)
 	}
 	switch p {
 	case units.ActivationUp:

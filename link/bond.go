@@ -48,8 +48,7 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 		if l.IPoIB != nil && l.IPoIB.Mode == ib.ModeDatagram {
 			op.MTU = min(op.MTU, b.Model.snap.MaxDatagram(l)) // a new child of a connected link shows that one's until it joins
 		}
-		if !b.Do(op) {
-			a.Why = b.Delayed[DelayKey(op)]
+		if !b.DoFor(op, &a.Why) {
 			return
 		}
 		m, _ = b.Model.snap.LinkByName(name)

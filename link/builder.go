@@ -120,6 +120,15 @@ func (b *Builder) Do(op Op) bool {
 	return true
 }
 
+// DoFor is Do with the reason for the delay in why, which is empty for a refusal.
+func (b *Builder) DoFor(op Op, why *Reason) bool {
+	planned := b.Do(op)
+	if !planned {
+		*why = b.Delayed[DelayKey(op)]
+	}
+	return planned
+}
+
 // Block notes what cannot be done. op may be nil.
 func (b *Builder) Block(on Target, op Op, wait bool, why Reason) {
 	x := Blocked{On: on, Unit: b.unit, Wait: wait, Reason: why}

@@ -92,9 +92,7 @@ func planDNS(b *Builder, index int, u *units.Unit) {
 	case had == nil || had.Resolved != op.Resolved || had.Default != op.Default ||
 		!slices.Equal(had.Servers, op.Servers) || !slices.Equal(had.Domains, op.Domains) ||
 		!slices.Equal(had.Words(), op.Words()):
-		if !b.Do(op) {
-			a.Why = b.Delayed[DelayKey(op)]
-		}
+		b.DoFor(op, &a.Why)
 	}
 	b.Attr(index, a)
 }

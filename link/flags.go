@@ -30,9 +30,7 @@ func PlanLink(b *Builder, index int, u *units.Unit) {
 		a := Attribute{Name: f.name, Wanted: units.YesNo(want), Actual: units.YesNo(nowFlags(b, index)&f.bit != 0 != f.not)}
 		if l.Flags&f.bit != 0 != f.not != want {
 			op := SetFlag{On: t, Flag: f.bit, Set: want != f.not}
-			if !b.Do(op) {
-				a.Why = b.Delayed[DelayKey(op)]
-			}
+			b.DoFor(op, &a.Why)
 		}
 		b.Attr(index, a)
 	}
@@ -43,9 +41,7 @@ func PlanLink(b *Builder, index int, u *units.Unit) {
 		}
 		if l.Group != g {
 			op := SetGroup{On: t, Group: g}
-			if !b.Do(op) {
-				a.Why = b.Delayed[DelayKey(op)]
-			}
+			b.DoFor(op, &a.Why)
 		}
 		b.Attr(index, a)
 	}

@@ -85,9 +85,7 @@ func planNeighbor(b *Builder, index int, n Neighbor, rec *LinkRecord, vrf Reason
 		block(false, Reason{Code: CodeIPv6MTU, Text: fmt.Sprintf("IPv6 needs an MTU of 1280, %s has %d", l.Name, l.MTU), Next: "raise MTUBytes="})
 	default:
 		op.Replace = i >= 0
-		if !b.Do(op) {
-			a.Why = b.Delayed[DelayKey(op)]
-		}
+		b.DoFor(op, &a.Why)
 	}
 	b.Attr(index, a)
 }

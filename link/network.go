@@ -133,9 +133,7 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 				op.Address.Valid, op.Address.Preferred, op.Address.Until = Forever, Forever, 0
 				op.Address.Flags |= AddrTentative
 			}
-			if !b.Do(op) {
-				a.Why = b.Delayed[DelayKey(op)]
-			}
+			b.DoFor(op, &a.Why)
 		case mustRemake(w, l) && (rec == nil || !slices.ContainsFunc(rec.Addresses, func(r Address) bool { return sameAddress(r, w.Address) })):
 			a.Why = Reason{
 				Code: CodeAddressConflict,
@@ -146,9 +144,7 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 		case w.detected() && l.Addresses[i].Flags&AddrTentative != 0:
 		case addressDiffers(w, l.Addresses[i]) || w.Until != rec.until(w.Address):
 			op.Replace = true
-			if !b.Do(op) {
-				a.Why = b.Delayed[DelayKey(op)]
-			}
+			b.DoFor(op, &a.Why)
 		}
 		if i >= 0 && w.probe && probe.State == ProbeConflict && a.Why.Code == CodeNone {
 			a.Why = probe.hold(l).why

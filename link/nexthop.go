@@ -201,8 +201,7 @@ func planNextHop(b *Builder, index int, n NextHopObject) {
 			return
 		}
 		op.Replace = b.Model.snap.NextHop(n.ID) != nil
-		if !b.Do(op) {
-			a.Why = b.Delayed[DelayKey(op)]
+		if !b.DoFor(op, &a.Why) {
 			return
 		}
 	}

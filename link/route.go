@@ -212,8 +212,8 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, h *hold) {
 	case r.NextHopID != 0:
 		if wait, why := planRouteOver(b, r); why != (Reason{}) {
 			block(wait, why)
-		} else if !b.Do(op) {
-			a.Why = b.Delayed[DelayKey(op)]
+		} else {
+			b.DoFor(op, &a.Why)
 		}
 	case !l.Up():
 		block(true, Reason{Code: CodeLinkDown, Text: l.Name + " is down: a route needs it up", Next: "ip link set " + l.Name + " up"})
@@ -241,9 +241,7 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, h *hold) {
 		}
 		block(r.Protocol != ProtoDHCP, why)
 	default:
-		if !b.Do(op) {
-			a.Why = b.Delayed[DelayKey(op)]
-		}
+		b.DoFor(op, &a.Why)
 	}
 	b.Attr(index, a)
 }

@@ -166,9 +166,7 @@ func planSysctls(b *Builder, index int, u *units.Unit) {
 			b.Block(b.Model.Target(l), nil, false, a.Why)
 		case l.Sysctl[s.key] != s.value:
 			op := SetSysctl{On: b.Model.Target(l), Key: s.key, Value: s.value}
-			if !b.Do(op) {
-				a.Why = b.Delayed[DelayKey(op)]
-			}
+			b.DoFor(op, &a.Why)
 		}
 		b.Attr(index, a)
 	}

@@ -51,8 +51,7 @@ func PlanVRF(b *Builder, index int, u *units.Unit, unit func(index int) *units.U
 	}
 	if m, ok = b.Model.snap.LinkByName(name); !ok {
 		op := AddVRF{On: Target{Link: name}, Table: u.VRF.Table.V}
-		if !b.Do(op) {
-			a.Why = b.Delayed[DelayKey(op)]
+		if !b.DoFor(op, &a.Why) {
 			return
 		}
 		m, _ = b.Model.snap.LinkByName(name)
@@ -69,9 +68,7 @@ func PlanVRF(b *Builder, index int, u *units.Unit, unit func(index int) *units.U
 			Next: "ip link set " + l.Name + " nomaster"})
 		return
 	}
-	if !b.Do(op) {
-		a.Why = b.Delayed[DelayKey(op)]
-	}
+	b.DoFor(op, &a.Why)
 }
 
 // remakeVRF deletes a VRF that was made with another table, which the kernel cannot

@@ -120,9 +120,7 @@ func (p *indexer) plan() {
 		return
 	}
 	op := p.move(a, moved, fillers)
-	if !p.b.Do(op) {
-		p.attr.Why = p.b.Delayed[link.DelayKey(op)]
-	}
+	p.b.DoFor(op, &p.attr.Why)
 	p.b.Attr(p.index, p.attr)
 }
 

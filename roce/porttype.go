@@ -54,8 +54,7 @@ func (p *planner) portType() (restarts bool) {
 			Next: "write ChangeWhileInUse=yes below [Port], or " + next})
 		return false
 	}
-	if !p.b.Do(op) {
-		a.Why = p.b.Delayed[link.DelayKey(op)]
+	if !p.b.DoFor(op, &a.Why) {
 		p.attr(a)
 		return a.Why.Code == link.CodeInProgress // the link goes with the old type
 	}

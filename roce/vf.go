@@ -224,9 +224,7 @@ func (p *planner) vfGUIDs(s *SRIOV, i int, node, port *ib.GUID) {
 	for _, a := range op.Attrs() {
 		x := SetVF{On: p.on, VF: i, Attr: a, Old: a.Of(v)}
 		var why link.Reason
-		if !p.b.Do(x) {
-			why = p.b.Delayed[link.DelayKey(x)]
-		}
+		p.b.DoFor(x, &why)
 		if a.NodeGUID != nil {
 			note("NodeGUID", node, v.NodeGUID, why)
 		} else {

@@ -23,37 +23,21 @@ func (p *parser) finish() bool {
 		}
 		switch x := o.ptr.(type) {
 		case *Partition:
-			if p.partition(x) {
-				u.Partitions = append(u.Partitions, *x)
-			}
+			keep(&u.Partitions, x, p.partition(x))
 		case *Address:
-			if p.address(x, o.shorthand) {
-				u.Addresses = append(u.Addresses, *x)
-			}
+			keep(&u.Addresses, x, p.address(x, o.shorthand))
 		case *Route:
-			if p.route(x, o.shorthand) {
-				u.Routes = append(u.Routes, *x)
-			}
+			keep(&u.Routes, x, p.route(x, o.shorthand))
 		case *RoutingPolicyRule:
-			if p.rule(x) {
-				u.Rules = append(u.Rules, *x)
-			}
+			keep(&u.Rules, x, p.rule(x))
 		case *Neighbor:
-			if p.neighbor(x) {
-				u.Neighbors = append(u.Neighbors, *x)
-			}
+			keep(&u.Neighbors, x, p.neighbor(x))
 		case *NextHopObject:
-			if p.nextHop(x) {
-				u.NextHops = append(u.NextHops, *x)
-			}
+			keep(&u.NextHops, x, p.nextHop(x))
 		case *VLAN:
-			if p.vlan(x) {
-				u.VLANs = append(u.VLANs, *x)
-			}
+			keep(&u.VLANs, x, p.vlan(x))
 		case *VF:
-			if p.vf(x) {
-				u.VFs = append(u.VFs, *x)
-			}
+			keep(&u.VFs, x, p.vf(x))
 		}
 	}
 	for i := range p.problems {
@@ -78,6 +62,12 @@ func (p *parser) finish() bool {
 	p.checkVRF()
 	p.sec, p.key = nil, nil
 	return p.checkMatch()
+}
+
+func keep[T any](list *[]T, x *T, good bool) {
+	if good {
+		*list = append(*list, *x)
+	}
 }
 
 // at sets the place in the schema for the next problem.

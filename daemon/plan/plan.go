@@ -480,9 +480,7 @@ func planPlainMTU(b *link.Builder, index int, u *units.Unit) {
 		}
 		b.Block(op.On, op, false, a.Why)
 	default:
-		if !b.Do(op) {
-			a.Why = b.Delayed[link.DelayKey(op)]
-		}
+		b.DoFor(op, &a.Why)
 	}
 	b.Attr(index, a)
 }

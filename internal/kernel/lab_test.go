@@ -76,7 +76,7 @@ func TestIPoIB(t *testing.T) {
 			g.Errorf("after the change: %+v %+v", l, l.IPoIB)
 		}
 		// sysfs has the same to say, and the kernel takes a mode there.
-		if mode, umcast := g.Read("/sys/class/net/ib0/mode"), g.Read("/sys/class/net/ib0/umcast"); mode != "connected\n" || umcast != "1\n" {
+		if mode, umcast := g.Read("/sys/class/net/ib0/mode"), g.Read("/sys/class/net/ib0/umcast"); mode != "connected" || umcast != "1" {
 			g.Errorf("sysfs: mode %q, umcast %q", mode, umcast)
 		}
 		g.Write("/sys/class/net/ib0/mode", "datagram\n")

@@ -1,6 +1,9 @@
 package mad
 
-import "ibnetworkd/ib"
+import (
+	"fmt"
+	"ibnetworkd/ib"
+)
 
 // PortInfoLen is the wire length of PortInfo.
 const PortInfoLen = 64
@@ -32,26 +35,8 @@ const (
 	Cap2ExtendedSpeeds2 uint16 = 1 << 11
 )
 
-// Link widths, as bits.
-const (
-	Width1x  uint8 = 1
-	Width4x  uint8 = 2
-	Width8x  uint8 = 4
-	Width12x uint8 = 8
-	Width2x  uint8 = 16
-)
-
-// Link speeds as bits of LinkSpeed*, LinkSpeedExt* and LinkSpeedExt2*.
-const (
-	SpeedSDR     uint8 = 1
-	SpeedDDR     uint8 = 2
-	SpeedQDR     uint8 = 4
-	SpeedExtFDR  uint8 = 1
-	SpeedExtEDR  uint8 = 2
-	SpeedExtHDR  uint8 = 4
-	SpeedExtNDR  uint8 = 8
-	SpeedExt2XDR uint8 = 1
-)
+// SpeedExtHDR is the bit of HDR in LinkSpeedExt*.
+const SpeedExtHDR uint8 = 4
 
 // MKey is the management key of the port.
 func (p *PortInfo) MKey() ib.MKey { return ib.MKey(be.Uint64(p.b[0:])) }
@@ -157,20 +142,11 @@ func (p *PortInfo) Rate() ib.Rate {
 	return ib.RateFromTenths(25)
 }
 
+// lanes are the lanes of a width by its bit in LinkWidthActive.
+var lanes = map[uint8]int{1: 1, 2: 4, 4: 8, 8: 12, 16: 2}
+
 // Lanes is the number of lanes of the active width, 1 for an unknown one.
-func (p *PortInfo) Lanes() int {
-	switch p.WidthActive() {
-	case 2:
-		return 4
-	case 4:
-		return 8
-	case 8:
-		return 12
-	case 16:
-		return 2
-	}
-	return 1
-}
+func (p *PortInfo) Lanes() int { return max(lanes[p.WidthActive()], 1) }
 
 // LaneTenths is the signalling rate of one lane in tenths of Gb/s, in the
 // rounding that the rate codes use (FDR 14 Gb/s a lane).
@@ -203,41 +179,16 @@ func (p *PortInfo) LaneTenths() int {
 
 // WidthName is the active width as ibnetdiscover prints it: 1x, 2x, 4x, 8x, 12x.
 func (p *PortInfo) WidthName() string {
-	switch p.WidthActive() {
-	case 1:
-		return "1x"
-	case 2:
-		return "4x"
-	case 4:
-		return "8x"
-	case 8:
-		return "12x"
-	case 16:
-		return "2x"
+	if n := lanes[p.WidthActive()]; n > 0 {
+		return fmt.Sprintf("%dx", n)
 	}
 	return "?x"
 }
 
+var speeds = map[int]string{25: "SDR", 50: "DDR", 100: "QDR", 140: "FDR", 250: "EDR", 500: "HDR", 1000: "NDR", 2000: "XDR"}
+
 // SpeedName is the active speed as ibnetdiscover prints it: SDR to XDR.
-func (p *PortInfo) SpeedName() string {
-	switch p.LaneTenths() {
-	case 50:
-		return "DDR"
-	case 100:
-		return "QDR"
-	case 140:
-		return "FDR"
-	case 250:
-		return "EDR"
-	case 500:
-		return "HDR"
-	case 1000:
-		return "NDR"
-	case 2000:
-		return "XDR"
-	}
-	return "SDR"
-}
+func (p *PortInfo) SpeedName() string { return speeds[p.LaneTenths()] }
 
 // PKeyViolations counts the packets with a P_Key that the port does not have.
 func (p *PortInfo) PKeyViolations() uint16 { return be.Uint16(p.b[46:]) }

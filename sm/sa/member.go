@@ -85,7 +85,7 @@ func (q *query) join() mad.Status {
 		return mad.StatusSANoResources
 	case r.JoinState == 0, !q.selectorsMatch(&r, &g.rec), !q.inPartition(port, g.rec.PKey),
 		q.f.Ports[port].Num != 0 && (link.mtu < g.rec.MTU || link.rate.Less(g.rec.Rate)),
-		old != nil && !q.mayModify(g, old, guid):
+		old != nil && !q.mayModify(g, old):
 		return mad.StatusSAReqInvalid
 	}
 	if created {
@@ -127,7 +127,7 @@ func (q *query) answerMember(g *group, r *mad.MCMemberRecord, state uint8, proxy
 
 // mayModify reports whether the requester may change a membership: the member
 // itself, or, when another port joined for it, anybody of the partition.
-func (q *query) mayModify(g *group, m *member, guid ib.GUID) bool {
+func (q *query) mayModify(g *group, m *member) bool {
 	if m.proxy {
 		return q.inPartition(q.port, g.rec.PKey)
 	}
@@ -147,19 +147,21 @@ func (q *query) sameParams(r, g *mad.MCMemberRecord) bool {
 // selectorsMatch applies the selectors for MTU and rate to a group. An MTU or
 // rate without a selector does not count, nor does one without a value.
 func (q *query) selectorsMatch(r, g *mad.MCMemberRecord) bool {
-	sel := func(s mad.Selector, d int) bool {
-		switch s {
-		case mad.SelGreater:
-			return d > 0
-		case mad.SelLess:
-			return d < 0
-		case mad.SelExact:
-			return d == 0
-		}
-		return true
+	return (!q.has(mad.CompMCMTUSel|mad.CompMCMTU) || selects(r.MTUSel, cmpMTU(g.MTU, r.MTU))) &&
+		(!q.has(mad.CompMCRateSel|mad.CompMCRate) || selects(r.RateSel, cmpRate(g.Rate, r.Rate)))
+}
+
+// selects reports whether a selector takes what compares so with its value.
+func selects(s mad.Selector, d int) bool {
+	switch s {
+	case mad.SelGreater:
+		return d > 0
+	case mad.SelLess:
+		return d < 0
+	case mad.SelExact:
+		return d == 0
 	}
-	return (!q.has(mad.CompMCMTUSel|mad.CompMCMTU) || sel(r.MTUSel, cmpMTU(g.MTU, r.MTU))) &&
-		(!q.has(mad.CompMCRateSel|mad.CompMCRate) || sel(r.RateSel, cmpRate(g.Rate, r.Rate)))
+	return true
 }
 
 // newGroup makes a group from a join request; it is not known yet.
@@ -290,7 +292,7 @@ func (q *query) leave() mad.Status {
 		return mad.StatusSAReqInvalid
 	}
 	m := g.members[guid]
-	if m == nil || r.JoinState == 0 || r.JoinState&^m.state != 0 || !q.mayModify(g, m, guid) {
+	if m == nil || r.JoinState == 0 || r.JoinState&^m.state != 0 || !q.mayModify(g, m) {
 		return mad.StatusSAReqInvalid
 	}
 	had := m.receives()
@@ -317,7 +319,8 @@ func (q *query) findMembers() mad.Status {
 		m := &g.rec
 		if q.has(mad.CompMCMGID) && r.MGID != m.MGID || q.has(mad.CompMCMLID) && r.MLID != m.MLID ||
 			!q.all && !q.inPartition(q.port, m.PKey) || !q.sameParams(&r, m) || !q.selectorsMatch(&r, m) ||
-			q.has(mad.CompMCScope) && r.Scope != m.Scope || q.has(mad.CompMCLifeTimeSel|mad.CompMCLifeTime) && !q.lifeMatches(&r, m) {
+			q.has(mad.CompMCScope) && r.Scope != m.Scope ||
+			q.has(mad.CompMCLifeTimeSel|mad.CompMCLifeTime) && !selects(r.LifeTimeSel, cmp.Compare(m.LifeTime, r.LifeTime)) {
 			return
 		}
 		emit := func(guid ib.GUID, x *member) {
@@ -363,17 +366,4 @@ func (q *query) findMembers() mad.Status {
 		one(g)
 	}
 	return mad.StatusOK
-}
-
-func (q *query) lifeMatches(r, g *mad.MCMemberRecord) bool {
-	d := cmp.Compare(g.LifeTime, r.LifeTime)
-	switch r.LifeTimeSel {
-	case mad.SelGreater:
-		return d > 0
-	case mad.SelLess:
-		return d < 0
-	case mad.SelExact:
-		return d == 0
-	}
-	return true
 }

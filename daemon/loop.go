@@ -3,6 +3,8 @@ package daemon
 import (
 	"context"
 	"time"
+
+	"ibnetworkd/link"
 )
 
 // Wake asks the loop to look somewhere. It never waits.
@@ -111,16 +113,17 @@ const coalesceNext = 20 * time.Millisecond
 // coalesceMost bounds the wait for more hints of the same storm.
 const coalesceMost = 250 * time.Millisecond
 
-// collect takes the hints. In a storm it waits for as long as the last cycle
-// took, so that at least half of the time is left to others and one look
-// answers many hints.
+// collect takes the hints. In a storm it waits after a cycle for as long as that took,
+// so that at least half of the time is left to others and one look answers many hints.
 func (d *Daemon) collect(ctx context.Context) Scope {
+	s := d.hints()
 	least := coalesceLeast
-	if time.Since(d.lastEnd) < coalesceMost {
+	if time.Since(d.lastEnd) < coalesceMost && !d.completes(s) {
 		least = coalesceNext
 	}
-	d.pause(ctx, min(max(d.lastCost, least), coalesceMost))
-	s := d.hints()
+	d.pause(ctx, min(max(time.Until(d.lastEnd.Add(d.lastCost)), least), coalesceMost))
+	s.Join(d.hints())
+	s.Join(d.happened())
 	if s.lazy() {
 		d.pause(ctx, lazyWait)
 		s.Join(d.hints())
@@ -131,6 +134,21 @@ func (d *Daemon) collect(ctx context.Context) Scope {
 		s.Routes, s.Rules = s.Routes && w.Routes, s.Rules && w.Rules
 	}
 	return s
+}
+
+// completes reports that udevd has finished with the last of the links that wait for it.
+func (d *Daemon) completes(s Scope) bool {
+	waits := false
+	for i, st := range d.status {
+		if st.Reason().Code != link.CodeUdev {
+			continue
+		}
+		if !s.Udev[i] {
+			return false
+		}
+		waits = true
+	}
+	return waits
 }
 
 // hints takes what Wake has been called with, and the events that it reported.
@@ -145,11 +163,7 @@ func (d *Daemon) hints() Scope {
 	d.mu.Unlock()
 	if s.Events {
 		s.Events = false
-		o := d.happened()
-		if o.RDMA {
-			d.moved = time.Now()
-		}
-		s.Join(o)
+		s.Join(d.happened())
 	}
 	if s.All || s.Reload || len(s.Force) > 0 {
 		d.moved = time.Now()
@@ -157,9 +171,13 @@ func (d *Daemon) hints() Scope {
 	return s
 }
 
+// happened takes the events.
 func (d *Daemon) happened() (s Scope) {
 	if d.cfg.Events != nil {
 		s = d.cfg.Events.Take()
+	}
+	if s.RDMA {
+		d.moved = time.Now()
 	}
 	return s
 }

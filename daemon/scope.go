@@ -24,6 +24,8 @@ type Scope struct {
 	PKeys  bool // the partition tables too
 	// Moved are links that are in another network namespace now.
 	Moved []link.Moved
+	// Udev are those of Links that udevd has finished with.
+	Udev map[int]bool
 	// Events says that event sources have something to tell.
 	Events bool
 	// Due says that the time of held operations has come.
@@ -53,28 +55,21 @@ func (s *Scope) Join(o Scope) {
 	s.Events = s.Events || o.Events
 	s.Due = s.Due || o.Due
 	s.Work = s.Work || o.Work
-	if len(o.Links) > 0 {
-		if s.Links == nil {
-			s.Links = map[int]bool{}
-		}
-		maps.Copy(s.Links, o.Links)
-	}
+	s.Links, s.Udev, s.Force = joined(s.Links, o.Links), joined(s.Udev, o.Udev), joined(s.Force, o.Force)
 	s.Moved = append(s.Moved, o.Moved...)
-	if len(o.Force) > 0 {
-		if s.Force == nil {
-			s.Force = map[int]bool{}
-		}
-		maps.Copy(s.Force, o.Force)
+}
+
+// joined adds links to a set, which it may change.
+func joined(to, links map[int]bool) map[int]bool {
+	if to == nil && len(links) > 0 {
+		to = map[int]bool{}
 	}
+	maps.Copy(to, links)
+	return to
 }
 
 // link adds a link.
-func (s *Scope) link(index int) {
-	if s.Links == nil {
-		s.Links = map[int]bool{}
-	}
-	s.Links[index] = true
-}
+func (s *Scope) link(index int) { s.Links = joined(s.Links, map[int]bool{index: true}) }
 
 // lazy reports that there is something to read on which no caller waits:
 // addresses that have passed duplicate address detection, routes of the

@@ -265,6 +265,9 @@ func (w *Watch) uevents(g uevent.Group) (EventSocket, error) {
 		switch {
 		case e.Subsystem == "net" && e.IfIndex != 0:
 			s.link(e.IfIndex)
+			if g == uevent.Udev {
+				s.Udev = joined(s.Udev, map[int]bool{e.IfIndex: true})
+			}
 		case e.Subsystem == "infiniband":
 			s.RDMA = true
 		}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,6 +13,8 @@ import (
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/lab/simfabric/server"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/qos"
 	"ibnetworkd/sm/route"
 )
 
@@ -24,8 +27,10 @@ type balanceSample struct {
 	route.Load
 	Shift      float64
 	ShiftWorst float64
-	// Loop: the tables have a credit loop on one lane, between hosts.
+	// Loop: the tables have a credit loop between hosts, on one lane, or on the lanes that
+	// path records and the mappings in the switches give.
 	Loop  bool
+	Lanes int // that paths take between switches, with -lanes
 	Bound float64
 	// Err says why there are no tables, or that another engine made them.
 	Err string `json:",omitempty"`
@@ -52,6 +57,9 @@ func benchBalance(t *tools, o options) ([]balanceSample, error) {
 	if o.degraded > 0 {
 		engines = []string{"minhop", "updn", "ftree", "dfsssp", "nue"}
 	}
+	if o.lanes > 1 {
+		engines = []string{"dfsssp", "nue", "lash"}
+	}
 	if !slices.Contains(o.sms, "opensm") {
 		engines = nil
 	}
@@ -63,22 +71,25 @@ func benchBalance(t *tools, o options) ([]balanceSample, error) {
 		cases = append(cases, gen.Case{Name: name, Fabric: f})
 	}
 	var all []balanceSample
-	fmt.Fprintf(out, "flows over the busiest link, all pairs of hosts / share of the bandwidth in shifts; L: credit loop on one lane\n")
+	if o.lanes > 1 {
+		fmt.Fprintf(out, "%d lanes, on: those used; ", o.lanes)
+	}
+	fmt.Fprintf(out, "flows over the busiest link, all pairs of hosts / share of the bandwidth in shifts; L: credit loop\n")
 	fmt.Fprintf(out, "%-28s %6s  %-22s", "fabric", "bound", "ibnetsm")
 	for _, e := range engines {
-		fmt.Fprintf(out, " %-14s", e)
+		fmt.Fprintf(out, " %-*s", o.width(), e)
 	}
 	fmt.Fprintln(out, " ratio")
 	var ratios []float64
 	for _, c := range cases {
-		ours := balanceOnce(t, c, "ibnetsm", "")
+		ours := balanceOnce(t, c, "ibnetsm", "", o.lanes)
 		all = append(all, ours)
 		fmt.Fprintf(out, "%-28s %6.0f  %-22s", c.Name, ours.Bound, ours.text())
 		best := 0.0
 		for _, e := range engines {
-			s := balanceOnce(t, c, "opensm", e)
+			s := balanceOnce(t, c, "opensm", e, o.lanes)
 			all = append(all, s)
-			fmt.Fprintf(out, " %-14s", s.text())
+			fmt.Fprintf(out, " %-*s", o.width(), s.text())
 			if s.Err == "" && !s.Loop && s.Lost == 0 && (best == 0 || s.Worst < best) {
 				best = s.Worst
 			}
@@ -106,6 +117,9 @@ func (s balanceSample) text() string {
 	if s.SM == "ibnetsm" {
 		text = s.Engine + " " + text
 	}
+	if s.Lanes > 0 {
+		text += fmt.Sprintf(" on %d", s.Lanes)
+	}
 	if s.Loop {
 		text += " L"
 	}
@@ -115,10 +129,18 @@ func (s balanceSample) text() string {
 	return text
 }
 
+// width is that of a column for an engine.
+func (o *options) width() int {
+	if o.lanes > 1 {
+		return 20
+	}
+	return 14
+}
+
 // balanceOnce lets a manager bring the subnet up and reads the tables out of the
 // switches.
-func balanceOnce(t *tools, c gen.Case, sm, engine string) (s balanceSample) {
-	s = balanceSample{Fabric: c.Name, SM: sm, Engine: engine}
+func balanceOnce(t *tools, c gen.Case, sm, engine string, lanes int) (s balanceSample) {
+	s = balanceSample{Fabric: c.Name, SM: sm, Engine: engine, Lanes: lanes}
 	if err := s.measure(t, c); err != nil {
 		s.Err = err.Error()
 	}
@@ -129,6 +151,12 @@ func (s *balanceSample) measure(t *tools, c gen.Case) error {
 	f := c.Fabric.Clone()
 	for i := range f.Nodes {
 		f.Nodes[i].VendorID, f.Nodes[i].DeviceID = 0, 0
+	}
+	for i := range f.Ports {
+		if p := &f.Ports[i].Info; s.Lanes > 1 {
+			p.SetVLCap(qos.Code(s.Lanes))
+			p.SetCapMask(p.CapMask() | mad.CapSLMapping) // opensm maps no levels where it is missing
+		}
 	}
 	sim := simfabric.New(f, simfabric.Options{})
 	defer sim.Close()
@@ -144,8 +172,14 @@ func (s *balanceSample) measure(t *tools, c gen.Case) error {
 	}
 	defer srv.Close()
 	var extra []string
-	if s.SM == "opensm" {
+	switch {
+	case s.SM == "opensm":
 		extra = []string{"-R", s.Engine}
+		if s.Lanes > 1 {
+			extra = append(extra, "-Q", "--nue_max_num_vls", strconv.Itoa(s.Lanes))
+		}
+	case s.Lanes > 1:
+		extra = []string{"--qos"}
 	}
 	m, err := r.run(s.SM, f.Nodes[f.Ports[f.SMPort].Node].Desc, 10, false, extra...)
 	if err != nil {
@@ -193,7 +227,17 @@ func (s *balanceSample) measure(t *tools, c gen.Case) error {
 	}
 	s.Load = route.Measure(f, lft)
 	s.Shift, s.ShiftWorst = route.Shift(f, lft)
-	s.Loop = route.CreditLoop(f, hosts, nil) != nil
+	if s.Lanes > 1 {
+		paths, err := readPaths(sim, f)
+		if err != nil {
+			return err
+		}
+		if s.Lanes, s.Loop, err = lanes(sim, f, lft, paths); err != nil {
+			return err
+		}
+	} else {
+		s.Loop = route.CreditLoop(f, hosts, nil) != nil
+	}
 	if b, err := route.Build(f, route.Options{}); err == nil {
 		s.Bound = b.Bound
 	}

@@ -4,7 +4,7 @@
 //	go run ./lab/smbench up [-runs 3] [-sim ibnetsim|ibsim] [fabric ...]
 //	go run ./lab/smbench sa [fabric]
 //	go run ./lab/smbench events [-only 'cut|back'] [fabric]
-//	go run ./lab/smbench balance [-only REGEXP | -degraded 100] [fabric ...]
+//	go run ./lab/smbench balance [-lanes 8] [-only REGEXP | -degraded 100] [fabric ...]
 //	go run ./lab/smbench scale [ft3-46848]
 //	go run ./lab/smbench storm [ft3-46848]
 //	go run ./lab/smbench topo FABRIC
@@ -56,6 +56,7 @@ func run(args []string) error {
 	window := fs.Int("window", 0, "SMPs under way at one time, both managers; 0: each one's own default")
 	degraded := fs.Int("degraded", 0, "this many degraded fabrics (gen.Degraded) in place of those of the table (balance)")
 	seed := fs.Uint64("seed", 0, "the first of them")
+	lanes := fs.Int("lanes", 0, "virtual lanes of each link that the managers may use for routes, 2 to 15; 0: one (balance)")
 	_ = fs.Parse(args[1:])
 	if args[0] == "topo" {
 		f, err := fabricByName(fs.Arg(0))
@@ -69,7 +70,7 @@ func run(args []string) error {
 		return fmt.Errorf("-only: %w", err)
 	}
 	o := options{runs: *runs, sim: *sim, sms: strings.Split(*sms, ","), names: fs.Args(), window: *window, only: re,
-		degraded: *degraded, seed: *seed}
+		degraded: *degraded, seed: *seed, lanes: *lanes}
 	var t *tools
 	if args[0] != "scale" {
 		if t, err = prepare(); err != nil {
@@ -119,6 +120,7 @@ type options struct {
 
 	degraded int // balance: how many fabrics of gen.Degraded
 	seed     uint64
+	lanes    int // balance: of each link
 }
 
 // sample is one run of one manager on one fabric.

@@ -31,7 +31,7 @@ func Observe(root string, set *units.Set, rec *link.Record) (*link.Snapshot, err
 	}
 	s, err := o.Observe(everything, w)
 	if err != nil {
-		return nil, fmt.Errorf("look at the system: %w", err)
+		return nil, fmt.Errorf("read the system: %w", err)
 	}
 	return s, nil
 }

@@ -141,22 +141,22 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 	}
 	switch {
 	case is(unix.ENODEV, unix.ENXIO):
-		return verdictGone, say(link.CodeRetry, "look at the links and devices that it names: it is tried again; by hand it is: "+op.String(),
+		return verdictGone, say(link.CodeRetry, "will retry; check the links and devices that it names; to do it by hand: "+op.String(),
 			"the kernel does not find what %s is about (%s)", op, words)
 	case is(unix.EPERM, unix.EACCES):
 		return verdictGiveUp, say(link.CodeRefused,
 			"run ibnetworkd as its service does: with CAP_NET_ADMIN, and with /proc/sys and /sys writable",
 			"not permitted: %s (%s)", op, words)
 	case is(unix.EBUSY, unix.EAGAIN, unix.EINTR, unix.ENOBUFS, unix.ENOMEM, unix.ETIMEDOUT, unix.ENETDOWN):
-		return verdictRetry, say(link.CodeRetry, "nothing: it is tried again by itself", "%s did not succeed yet (%s)", op, words)
+		return verdictRetry, say(link.CodeRetry, "nothing: will retry", "%s did not succeed yet (%s)", op, words)
 	case is(unix.EOPNOTSUPP), errors.Is(err, errors.ErrUnsupported):
 		return verdictGiveUp, say(link.CodeUnsupported,
 			"take the key out of the unit: the kernel or the driver of "+name+" does not have it", "%s is not supported here (%s)", op, words)
 	case is(unix.EINVAL, unix.ERANGE):
 		return verdictGiveUp, say(link.CodeRefused,
-			"try the command by hand, and look into dmesg; then change the value in the unit", "the kernel refused: %s (%s)", op, words)
+			"try the command by hand, and read dmesg; then change the value in the unit", "the kernel refused: %s (%s)", op, words)
 	}
-	return verdictRetry, say(link.CodeRetry, "it is tried again; by hand it is: "+op.String(), "%s failed (%s)", op, words)
+	return verdictRetry, say(link.CodeRetry, "will retry; to do it by hand: "+op.String(), "%s failed (%s)", op, words)
 }
 
 // checkIPv6 is what to do where a link takes nothing of IPv6.

@@ -51,14 +51,14 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 	}
 	err := c.run(ctx)
 	if err == nil || ctx.Err() != nil {
-		d.forgetLog("", "look")
+		d.forgetLog("", "observe")
 	} else {
 		c.fail(err)
 	}
 	d.lastEnd = time.Now()
 	d.lastCost = d.lastEnd.Sub(c.start)
 	if c.debug {
-		d.log.Debug("turn", "scope", c.sc.String(), "took", d.lastCost, "load", c.costs.load, "look", c.costs.observe,
+		d.log.Debug("turn", "scope", c.sc.String(), "took", d.lastCost, "load", c.costs.load, "observe", c.costs.observe,
 			"plan", c.costs.plan, "apply", c.costs.apply, "report", c.costs.report)
 	}
 	return err
@@ -112,7 +112,7 @@ func (c *cycle) timed(cost *time.Duration, f func()) {
 func (c *cycle) fail(err error) {
 	c.rest.dirty.addAll(c.later)
 	c.unfinished = &c.rest
-	c.logOnce("", "look", "cannot read system state, will retry: "+err.Error(), slog.LevelError)
+	c.logOnce("", "observe", "cannot read system state, will retry: "+err.Error(), slog.LevelError)
 	time.AfterFunc(retryFirst, func() { c.Wake(Scope{All: true}) })
 }
 

@@ -79,7 +79,7 @@ func (o *Observer) observeLinks(s *link.Snapshot, sc Scope) error {
 				delete(o.static, index)
 				continue
 			case err != nil:
-				return fmt.Errorf("look at link %d: %w", index, err)
+				return fmt.Errorf("read link %d: %w", index, err)
 			}
 			l := o.link(s, &raw, sc)
 			if found {

@@ -167,7 +167,7 @@ func (w *Watch) Take() Scope {
 		if lost {
 			s.Join(everything)
 			clear(w.carrier)
-			w.Log.Warn("events were lost: looking at everything", "source", x.Name)
+			w.Log.Warn("events were lost: reading everything again", "source", x.Name)
 		}
 		if err != nil {
 			w.Log.Error("event source failed, opened again", "source", x.Name, "error", err)

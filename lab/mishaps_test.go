@@ -107,7 +107,7 @@ func TestNetBodyFails(t *testing.T) {
 			{Name: "b", Body: func(g *lab.G) { g.Fatalf("b cannot go on") }},
 		},
 		Script: func(t *testing.T, r *lab.NetRun) { r.Await("never", time.Minute) },
-	}, `nobody posted "never", and node b has failed: mishaps_test.go:`, ": b cannot go on", "TestNetBodyFails-b-", "node b)")
+	}, `no node posted "never", and node b has failed: mishaps_test.go:`, ": b cannot go on", "TestNetBodyFails-b-", "node b)")
 }
 
 // The same without a script, and with a body that panics.
@@ -117,5 +117,5 @@ func TestNetBodyPanics(t *testing.T) {
 			{Name: "a", Body: func(g *lab.G) { g.Await("never", time.Minute) }},
 			{Name: "b", Body: func(g *lab.G) { panic("b cannot go on") }},
 		},
-	}, `nobody posted "never", and node b has failed`, "panic: b cannot go on", "node a:", "node b:")
+	}, `no node posted "never", and node b has failed`, "panic: b cannot go on", "node a:", "node b:")
 }

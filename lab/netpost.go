@@ -139,9 +139,9 @@ func await(dir, key string, limit time.Duration, broken func() string) (value, w
 		case err == nil:
 			return string(text), ""
 		case why != "":
-			return "", fmt.Sprintf("nobody posted %q, and %s", key, why)
+			return "", fmt.Sprintf("no node posted %q, and %s", key, why)
 		case time.Now().After(end):
-			return "", fmt.Sprintf("nobody posted %q within %v; posted are: %s", key, patient(limit), posted(dir))
+			return "", fmt.Sprintf("no node posted %q within %v; posted are: %s", key, patient(limit), posted(dir))
 		}
 	}
 }

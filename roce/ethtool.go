@@ -155,5 +155,5 @@ func unread(show, failed string) link.Reason {
 			Text: fmt.Sprintf("what %q prints is read when the driver has ended its present work", show)}
 	}
 	return link.Reason{Code: link.CodeRetry, Text: fmt.Sprintf("what %q prints could not be read (%s)", show, failed),
-		Next: "it is tried again"}
+		Next: "will retry"}
 }

@@ -56,7 +56,7 @@ func TestEthtool(t *testing.T) {
 		{name: "wait the device is detached", text: "RxBufferSize=1000\nTxBufferSize=2048\nRxMiniBufferSize=8\nCombinedChannels=2\n",
 			change: func(_ *link.Snapshot, st *State) { st.Links[2].EthtoolRead[units.EthtoolRings] = "no such device" },
 			ops:    []string{"ethtool -L eth0 combined 2"}, actual: "1024 (rounded by the driver)",
-			blocked: []string{`what "ethtool -g eth0" prints could not be read (no such device) / it is tried again`}},
+			blocked: []string{`what "ethtool -g eth0" prints could not be read (no such device) / will retry`}},
 		{name: "bad another program", text: "RxBufferSize=2048\n", change: func(_ *link.Snapshot, st *State) {
 			st.Contested = map[string]int{"eth0\x00ethtool -G": flapLimit}
 		}, blocked: []string{"another program changes RxBufferSize= of eth0 back each time; it is left as it is / find it: tuned, " +

@@ -115,7 +115,7 @@ func (p *indexer) plan() {
 			Code: CodeGIDInUse,
 			Text: fmt.Sprintf("index %d of %s reads as empty and is not given: something that the kernel does not list still uses the GID "+
 				"that was removed from it", p.want, p.where),
-			Next: "end the programs that use " + p.roceOn.IBDevice + " (rdma resource show); it is tried again now and then",
+			Next: "end the programs that use " + p.roceOn.IBDevice + " (rdma resource show); will retry now and then",
 		}, true)
 		return
 	}

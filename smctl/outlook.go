@@ -103,7 +103,7 @@ func Outlook(port string, r Running, p Policy, f Files) []Step {
 	if p.Manage == ManageAlways || r.Override == OverrideStart {
 		return []Step{{start, "port " + port + bad}}
 	}
-	return []Step{{Note: fmt.Sprintf("%s, if port %s has a link and nobody answers within %v to %v%s", start, port, p.StartDelay,
+	return []Step{{Note: fmt.Sprintf("%s, if port %s has a link and no subnet manager answers within %v to %v%s", start, port, p.StartDelay,
 		2*p.StartDelay, bad)}}
 }
 

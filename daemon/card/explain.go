@@ -150,7 +150,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 			return say("modprobe "+module+"; links without a hardware address (tunnels, lo) cannot have one",
 				"no %s device can be made on %s", o.Driver, on.Link)
 		case busy:
-			return later("it is tried again by itself", "the %s device on %s cannot be made yet", o.Driver, on.Link)
+			return later("will retry", "the %s device on %s cannot be made yet", o.Driver, on.Link)
 		}
 	case roce.DelSoft:
 		if busy || refused || unknown {
@@ -209,7 +209,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 			return later("end the programs that use it: rdma resource show qp",
 				"%s has queue pairs, so that no address is moved to index %d of its GID table", on.IBDevice, o.Index)
 		}
-		return later("it is tried again; ip address show dev "+on.Link+" shows what there is",
+		return later("will retry; ip address show dev "+on.Link+" shows what there is",
 			"the addresses of %s could not be moved to index %d of the GID table", on.Link, o.Index)
 	case roce.RebindVF:
 		var used *inUse

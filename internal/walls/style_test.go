@@ -36,7 +36,7 @@ var longFunctions = map[string]string{
 
 // banned are words that a reader who does not know this project stumbles over, in
 // strings of programs and in documents.
-var banned = regexp.MustCompile(`(?i)\b(anew|is told|are told|for who|whoever|stands there|gives? free)\b`)
+var banned = regexp.MustCompile(`(?i)\b(anew|(is|are) told|for who|whoever|stands there|gives? free|look(s|ed|ing)? (at|into)|nobody|by hand it is|is tried again)\b`)
 
 // bannedInComments are words that personify code or translate literally, in the
 // comments of the packages in plainComments: "reports", "reads", "no port" replace them.

@@ -287,8 +287,8 @@ func (d *Discovery) gotStill(j int32, extra uint16, r *smp.Reply) {
 		return
 	}
 	if y.ni.NumPorts != c.ni.NumPorts {
-		d.warn("node %s at %s[%d] has %d ports now and had %d, it is read and configured again; if nobody changed its ports or its "+
-			"firmware, check it", y.name(), d.nodes[c.from].name(), c.fromP, c.ni.NumPorts, y.ni.NumPorts)
+		d.warn("node %s at %s[%d] has %d ports now and had %d, it is read and configured again; check it if its ports and its "+
+			"firmware were not changed", y.name(), d.nodes[c.from].name(), c.fromP, c.ni.NumPorts, y.ni.NumPorts)
 	}
 	for p := range y.ports.n {
 		if o := y.ports.get(p); o.peer >= 0 {

@@ -221,7 +221,7 @@ type pumped struct {
 	retries int
 	silent  int       // ticks since the transport returned any of its requests
 	heard   time.Time // when it did last, with an answer
-	probes  int       // repeats because nothing was heard
+	probes  int       // repeats because nothing was received
 }
 
 // overdue ends the requests of a source as unanswered, and frees the slots of sources
@@ -231,12 +231,12 @@ func (s *Subnet) overdue(own *pumped) {
 	s.warnOnce("unheard", "requests neither answered nor timed out, giving them up", "under_way", s.win.live)
 	for i := range s.win.slots {
 		if f := s.win.slots[i].f; f != nil && (f.src == own || f.src == nil) {
-			s.conclude(uint16(i), &transport.Packet{Err: errUnheard})
+			s.conclude(uint16(i), &transport.Packet{Err: errNoAnswer})
 		}
 	}
 }
 
-var errUnheard = errors.New("nothing was heard of it")
+var errNoAnswer = errors.New("no answer")
 
 // next serves what waits, for a moment, or one command, or waits for the timer.
 func (s *Subnet) next(ctx context.Context, timer <-chan time.Time) error {

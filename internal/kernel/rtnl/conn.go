@@ -96,7 +96,7 @@ func (c *Conn) LinkByIndex(index int, vfs bool) (Link, error) {
 	h := make([]byte, sizeIfInfo)
 	ne.PutUint32(h[4:], uint32(index))
 	w := nl.Build(h...).Uint32(unix.IFLA_EXT_MASK, extMask(vfs))
-	return c.oneLink(nl.NewRequest(fmt.Sprintf("look at link %d", index), unix.RTM_GETLINK, 0, w))
+	return c.oneLink(nl.NewRequest(fmt.Sprintf("read link %d", index), unix.RTM_GETLINK, 0, w))
 }
 
 // LinkByName reads one link by its name or one of its alternative names.
@@ -107,7 +107,7 @@ func (c *Conn) LinkByName(name string, vfs bool) (Link, error) {
 	} else {
 		w.String(unix.IFLA_ALT_IFNAME, name)
 	}
-	return c.oneLink(nl.NewRequest("look at link "+name, unix.RTM_GETLINK, 0, w))
+	return c.oneLink(nl.NewRequest("read link "+name, unix.RTM_GETLINK, 0, w))
 }
 
 func (c *Conn) oneLink(r nl.Request) (l Link, err error) {

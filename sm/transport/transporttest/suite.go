@@ -473,7 +473,7 @@ func testPeer(t *testing.T, a transport.Transport, c Config) {
 		p.SetMessage(append(h.Append(nil), make([]byte, 1000)...), true)
 		for range 2 {
 			if err := b.Send(&p); err != nil {
-				t.Errorf("an answer that nobody takes: %v", err)
+				t.Errorf("an answer that is not read: %v", err)
 			}
 		}
 	})

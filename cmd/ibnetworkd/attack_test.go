@@ -283,6 +283,7 @@ var members = [][3]string{
 	{api.Root, api.Manager, "GetLink"}, {api.Root, api.Manager, "Up"},
 	{api.Root, api.Manager, "SetLogLevel"}, {api.Root, api.Manager, "StartSubnetManager"},
 	{api.Root, "org.freedesktop.DBus.Properties", "GetAll"}, {api.Root, "org.freedesktop.DBus.Properties", "Set"},
+	{api.LogControlPath, "org.freedesktop.DBus.Properties", "Set"},
 	{api.Root, "org.freedesktop.DBus.ObjectManager", "GetManagedObjects"}, {"/", "org.freedesktop.DBus.Introspectable", "Introspect"},
 	{"/", "org.freedesktop.DBus.Peer", "Ping"},
 	{"/", "org.freedesktop.DBus.Peer", "GetMachineId"}, {"/org/freedesktop/DBus", "org.freedesktop.DBus", "NameOwnerChanged"},

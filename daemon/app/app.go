@@ -209,7 +209,8 @@ func (a *App) build(h host) error {
 		a.edits = daemon.NewEdits(a.units.dirs, func(n ...link.Notice) { inbox.Notice("edits", n...) })
 	}
 	a.refresh = &refresher{refresh: a.daemon.Refresh}
-	a.bus = bus.New(bus.Config{Backend: backend{a}, Log: a.log, Version: version.String(), Address: h.bus, Refresh: a.refresh.run})
+	a.bus = bus.New(bus.Config{Backend: backend{a}, Log: a.log, Version: version.String(), Address: h.bus, Refresh: a.refresh.run,
+		LogTarget: journal.Target(os.Stderr)})
 	a.buildSubnetManagers()
 	a.env = envfile.New(a.log, filepath.Join(a.o.StateDir, "links"), rereadLinks)
 	return nil

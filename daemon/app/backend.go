@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -53,32 +52,11 @@ func (b backend) StopSubnetManager(ctx context.Context, dev string, port int) er
 	return b.sm.Stop(ctx, dev, port)
 }
 
-var levels = []struct {
-	name  string
-	level slog.Level
-}{{"debug", slog.LevelDebug}, {"info", slog.LevelInfo}, {"warn", slog.LevelWarn}, {"error", slog.LevelError}}
-
 // LogLevel implements bus.Backend.
-func (b backend) LogLevel() string {
-	for _, l := range levels {
-		if b.level.Level() <= l.level {
-			return l.name
-		}
-	}
-	return "error"
-}
+func (b backend) LogLevel() slog.Level { return b.level.Level() }
 
 // SetLogLevel implements bus.Backend.
-func (b backend) SetLogLevel(name string) error {
-	for _, l := range levels {
-		if l.name == name {
-			b.level.Set(l.level)
-			b.log.Info("log level", "level", name)
-			return nil
-		}
-	}
-	return fmt.Errorf("%q is not one of debug, info, warn, error", name)
-}
+func (b backend) SetLogLevel(l slog.Level) { b.level.Set(l) }
 
 // publish hands what changes in the daemon to the bus and the metrics, from the first
 // report on.

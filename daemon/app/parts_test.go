@@ -150,23 +150,6 @@ func TestRenamed(t *testing.T) {
 	}
 }
 
-func TestLogLevel(t *testing.T) {
-	var text log
-	level := new(slog.LevelVar)
-	b := backend{&App{level: level, log: slog.New(slog.NewTextHandler(&text, &slog.HandlerOptions{Level: level}))}}
-	for _, name := range []string{"debug", "error", "warn", "info"} {
-		if err := b.SetLogLevel(name); err != nil || b.LogLevel() != name {
-			t.Errorf("%s: %s, %v", name, b.LogLevel(), err)
-		}
-	}
-	if err := b.SetLogLevel("loud"); err == nil || b.LogLevel() != "info" {
-		t.Errorf("loud: %s, %v", b.LogLevel(), err)
-	}
-	if level.Set(slog.LevelError + 4); b.LogLevel() != "error" {
-		t.Errorf("above all: %s", b.LogLevel())
-	}
-}
-
 // A caller gets what was read once it is on the bus, waits a bounded time, and does not
 // make the daemon read more often than refreshEvery.
 func TestRefresher(t *testing.T) {

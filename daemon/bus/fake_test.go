@@ -1,9 +1,9 @@
 package bus
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"os/exec"
 	"slices"
 	"sync"
@@ -40,7 +40,7 @@ func (b *privateBus) busctl(args ...string) (string, error) {
 type fake struct {
 	mu    sync.Mutex
 	calls []string
-	level string
+	level slog.Level
 	err   error
 	// reload and plan are called instead of what the fake does, if set.
 	reload func(context.Context) error
@@ -91,17 +91,9 @@ func (f *fake) StopSubnetManager(_ context.Context, d string, p int) error {
 	return f.note("stop %s/%d", d, p)
 }
 
-func (f *fake) LogLevel() string { f.mu.Lock(); defer f.mu.Unlock(); return cmp.Or(f.level, "info") }
+func (f *fake) LogLevel() slog.Level { f.mu.Lock(); defer f.mu.Unlock(); return f.level }
 
-func (f *fake) SetLogLevel(l string) error {
-	if !slices.Contains([]string{"debug", "info", "warn", "error"}, l) {
-		return fmt.Errorf("%q is not one of debug, info, warn, error", l)
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.level = l
-	return nil
-}
+func (f *fake) SetLogLevel(l slog.Level) { f.mu.Lock(); defer f.mu.Unlock(); f.level = l }
 
 func (f *fake) called() []string { f.mu.Lock(); defer f.mu.Unlock(); return slices.Clone(f.calls) }
 
@@ -141,7 +133,7 @@ func sm1() smctl.Status {
 func serve(t *testing.T, b *privateBus, priv func(uint32) bool) (*Server, *fake) {
 	t.Helper()
 	f := &fake{}
-	s := New(Config{Backend: f, Version: "1.2", Address: b.addr, Privileged: priv})
+	s := New(Config{Backend: f, Version: "1.2", Address: b.addr, Privileged: priv, LogTarget: "journal"})
 	s.PublishLinks([]link.Status{ib0()}, nil)
 	s.PublishPorts([]link.PortStatus{port1()})
 	s.PublishSM([]smctl.Status{sm1()})

@@ -67,7 +67,7 @@ func callOf(msg *dbus.Message) callID {
 
 // waiting are the members of ours that ask the daemon or polkit.
 var waiting = map[string]bool{"Reload": true, "Reconfigure": true, "Renew": true, "Up": true, "Down": true,
-	"StartSubnetManager": true, "StopSubnetManager": true, "Start": true, "Stop": true, "SetLogLevel": true, "Plan": true}
+	"StartSubnetManager": true, "StopSubnetManager": true, "Start": true, "Stop": true, "SetLogLevel": true, "Plan": true, "Set": true}
 
 // children are the names below a path, of the tree that ends in objects.
 func (s *Server) children(path dbus.ObjectPath) []string {
@@ -277,14 +277,6 @@ func startSM(ctx context.Context, c *caller, dev string, port int) error {
 
 func stopSM(ctx context.Context, c *caller, dev string, port int) error {
 	return c.s.cfg.Backend.StopSubnetManager(ctx, dev, port)
-}
-
-func setLogLevel(_ context.Context, c *caller, level string) error {
-	if err := c.s.cfg.Backend.SetLogLevel(level); err != nil {
-		return busconn.Refusal(api.ErrInvalidArgs, "%v", err)
-	}
-	c.s.Refresh()
-	return nil
 }
 
 // verbTimeout bounds one request.

@@ -104,12 +104,16 @@ var interfaceXML = func() map[string]string {
 		b.WriteString(" </interface>\n")
 		out[name] = b.String()
 	}
-	section(api.Manager, "The daemon.", func(b *strings.Builder) { describeMethods(b, managerMethods); describeProps(b, managerProps) })
+	section(api.Manager, "The daemon.", func(b *strings.Builder) {
+		describeMethods(b, managerMethods)
+		describeProps(b, api.Manager, managerProps)
+	})
 	section(api.Link, "A network interface: what its unit asks for, what it is, and why they differ.",
-		func(b *strings.Builder) { describeMethods(b, linkMethods); describeProps(b, linkProps) })
-	section(api.Port, "A port of an RDMA device.", func(b *strings.Builder) { describeProps(b, portProps) })
+		func(b *strings.Builder) { describeMethods(b, linkMethods); describeProps(b, api.Link, linkProps) })
+	section(api.Port, "A port of an RDMA device.", func(b *strings.Builder) { describeProps(b, api.Port, portProps) })
 	section(api.SubnetManager, "Whether this host runs the subnet manager of the subnet at a port, and why.",
-		func(b *strings.Builder) { describeMethods(b, smMethods); describeProps(b, smProps) })
+		func(b *strings.Builder) { describeMethods(b, smMethods); describeProps(b, api.SubnetManager, smProps) })
+	section(api.LogControl, "The log of the daemon.", func(b *strings.Builder) { describeProps(b, api.LogControl, logProps) })
 	return out
 }()
 

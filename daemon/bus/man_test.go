@@ -76,9 +76,14 @@ a Port of an RDMA device.
 .TP
 .I /org/ibnetwork1/subnet_manager/GUID
 the SubnetManager of a port, by port GUID.
+.TP
+.I /org/freedesktop/LogControl1
+the log, for
+.BR "systemctl service\-log\-level ibnetworkd" .
 .PP
 Index, device and port, and GUID are written by the rule of sd_bus_path_encode(3).
-All properties are read\-only and emit PropertiesChanged with exactly what has changed; any number of changes that come faster than the
+All properties but LogLevel of the log are read\-only.
+They emit PropertiesChanged with exactly what has changed; any number of changes that come faster than the
 bus takes them are one signal.
 Objects come and go with InterfacesAdded and InterfacesRemoved.
 .PP
@@ -118,6 +123,7 @@ busctl monitor org.ibnetwork1
 		b.WriteString(".PP\nProperties:\n")
 		manProps(&b, smProps)
 	})
+	section(api.LogControl, "As org.freedesktop.LogControl1(5) of systemd describes it.\n.PP\nProperties:", func() { manProps(&b, logProps) })
 	b.WriteString(`.SH DESCRIBE
 Describe returns a JSON object; keys may be added, and
 .I schema

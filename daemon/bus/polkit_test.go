@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -61,6 +62,13 @@ func TestPermission(t *testing.T) {
 		if !errors.As(err, &de) || de.Name != api.ErrAccessDenied || !strings.Contains(fmt.Sprint(de.Body), "polkit does not permit") {
 			t.Errorf("%s: %v", v[0], err)
 		}
+	}
+	set := func() error {
+		return c.Object(api.BusName, api.LogControlPath).Call("org.freedesktop.DBus.Properties.Set", 0, api.LogControl, "LogLevel",
+			dbus.MakeVariant("debug")).Err
+	}
+	if err := set(); !errors.As(err, &de) || de.Name != api.ErrAccessDenied || f.LogLevel() != slog.LevelInfo {
+		t.Errorf("setting LogLevel: %v", err)
 	}
 	if err := call("Describe"); err != nil {
 		t.Errorf("reading: %v", err)

@@ -282,8 +282,12 @@ func values[T any](table []property[T], v T) map[string]dbus.Variant {
 }
 
 // describe turns a table into introspection data.
-func describeProps[T any](b *strings.Builder, table []property[T]) {
+func describeProps[T any](b *strings.Builder, iface string, table []property[T]) {
 	for _, p := range table {
-		fmt.Fprintf(b, "  <property name=%q type=%q access=\"read\">\n%s  </property>\n", p.name, p.sig, doc(p.doc, "   "))
+		access := "read"
+		if _, ok := setters[iface+"."+p.name]; ok {
+			access = "readwrite"
+		}
+		fmt.Fprintf(b, "  <property name=%q type=%q access=%q>\n%s  </property>\n", p.name, p.sig, access, doc(p.doc, "   "))
 	}
 }

@@ -72,19 +72,12 @@ func getAll(c *caller) ([]any, error) {
 	return []any{props}, nil
 }
 
-func setProperty(*caller) ([]any, error) {
-	return nil, errReadOnly
-}
-
-var errReadOnly = busconn.Refusal("org.freedesktop.DBus.Error.PropertyReadOnly",
-	"every property is read-only: change the unit file and call Reload, or use the methods")
-
 func managedObjects(c *caller) ([]any, error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	out := make(map[dbus.ObjectPath]map[string]map[string]dbus.Variant, len(c.s.objects))
 	for p, o := range c.s.objects {
-		if o.props != nil && p != api.Root {
+		if o.props != nil && managed(p) {
 			out[p] = map[string]map[string]dbus.Variant{o.iface: o.props}
 		}
 	}

@@ -32,8 +32,8 @@ type Backend interface {
 	Plan(ctx context.Context) (link.Plan, error)
 	StartSubnetManager(ctx context.Context, ibdev string, port int) error
 	StopSubnetManager(ctx context.Context, ibdev string, port int) error
-	LogLevel() string
-	SetLogLevel(level string) error
+	LogLevel() slog.Level
+	SetLogLevel(level slog.Level)
 }
 
 // Config of a Server.
@@ -43,6 +43,8 @@ type Config struct {
 	Version string
 	// Address of the bus; empty means the system bus.
 	Address string
+	// LogTarget is where messages go: journal or console.
+	LogTarget string
 	// Refresh, if set, is called before everything is described, to read what
 	// changes without an event. It bounds itself.
 	Refresh func(context.Context)
@@ -229,6 +231,9 @@ func (s *Server) Refresh() {
 	s.manager()
 }
 
+// managed reports whether an object is one of the ObjectManager's, which are those below it.
+func managed(p dbus.ObjectPath) bool { return strings.HasPrefix(string(p), api.Root+"/") }
+
 // linkPath is the object of a link; one that is wanted and does not exist yet
 // has no index and goes by its name.
 func linkPath(l link.Status) dbus.ObjectPath {
@@ -239,8 +244,10 @@ func linkPath(l link.Status) dbus.ObjectPath {
 }
 
 func (s *Server) manager() {
+	level := s.cfg.Backend.LogLevel()
+	s.put(api.LogControlPath, api.LogControl, values(logProps, logState{level, s.cfg.LogTarget}))
 	s.put(api.Root, api.Manager, values(managerProps, managerState{
-		version: s.cfg.Version, online: api.OnlineState(slices.Collect(maps.Values(s.links)), s.awaited), logLevel: s.cfg.Backend.LogLevel(),
+		version: s.cfg.Version, online: api.OnlineState(slices.Collect(maps.Values(s.links)), s.awaited), logLevel: levelName(level),
 		problems: s.problems, notices: s.notices, links: len(s.links), ports: len(s.ports),
 	}))
 }
@@ -448,11 +455,11 @@ func (s *Server) flush(conn *busconn.Conn) error {
 		case o == nil:
 		case o.props == nil:
 			delete(s.objects, p)
-			if o.sent != nil {
+			if o.sent != nil && managed(p) {
 				out = append(out, signal{api.Root, "org.freedesktop.DBus.ObjectManager.InterfacesRemoved", []any{p, []string{o.iface}}})
 			}
 		case o.sent == nil:
-			if p != api.Root {
+			if managed(p) {
 				out = append(out, signal{api.Root, "org.freedesktop.DBus.ObjectManager.InterfacesAdded",
 					[]any{p, map[string]map[string]dbus.Variant{o.iface: o.props}}})
 			}

@@ -39,7 +39,7 @@ type Config struct {
 	Address string
 	// Handler answers calls other than those of org.freedesktop.DBus.Peer.
 	// Without one they are refused, and so are calls with arguments that are not
-	// strings, or above 4 KiB.
+	// strings or variants of strings, or above 4 KiB.
 	Handler dbus.Handler
 	// Explain may find a better sentence for a call whose arguments are not read.
 	Explain func(*Header) *dbus.Error
@@ -352,7 +352,7 @@ func (s *socket) check(h *Header, length uint64) (*answer, error) {
 	if s.cfg.Handler == nil {
 		return refuse("UnknownObject", "there is no object %s", h.Path)
 	}
-	if strings.Trim(h.Signature, "s") != "" {
+	if strings.Trim(h.Signature, "sv") != "" {
 		if s.cfg.Explain != nil {
 			if e := s.cfg.Explain(h); e != nil {
 				return &answer{err: e}, nil
@@ -367,8 +367,8 @@ func (s *socket) check(h *Header, length uint64) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, ok := readStrings(h.order, b[length:], len(h.Signature)); !ok {
-		return refuse("InvalidArgs", "the arguments are not what their signature %q says", h.Signature)
+	if _, ok := readStrings(h.order, b[length:], h.Signature); !ok {
+		return refuse("InvalidArgs", "the arguments are not what their signature %q says, with strings as variants", h.Signature)
 	}
 	return nil, nil
 }
@@ -401,7 +401,7 @@ func (s *socket) trusted(h *Header, length uint64) bool {
 	if err != nil {
 		return false // the next read has the error again
 	}
-	words, ok := readStrings(h.order, b[length:], 3)
+	words, ok := readStrings(h.order, b[length:], h.Signature)
 	if !ok {
 		return false
 	}
@@ -413,10 +413,16 @@ func (s *socket) trusted(h *Header, length uint64) bool {
 	return true
 }
 
-// readStrings reads a body of n strings. They have to fill it.
-func readStrings(order binary.ByteOrder, b []byte, n int) (words []string, ok bool) {
+// readStrings reads a body of strings and variants of a string. They have to fill it.
+func readStrings(order binary.ByteOrder, b []byte, signature string) (words []string, ok bool) {
 	at := uint64(0)
-	for range n {
+	for _, kind := range signature {
+		if kind == 'v' {
+			if uint64(len(b)) < at+3 || string(b[at:at+3]) != "\x01s\x00" {
+				return nil, false
+			}
+			at += 3
+		}
 		at = (at + 3) &^ 3
 		if at+4 > uint64(len(b)) {
 			return nil, false

@@ -347,6 +347,7 @@ func FuzzRead(f *testing.F) {
 	text := binary.LittleEndian.AppendUint32(nil, 1)
 	text = append(text, 'x', 0)
 	f.Add(r.Frame(dbus.TypeMethodCall, 0, "org.x", "/x", "a.b", "C", "s", text))
+	f.Add(r.Frame(dbus.TypeMethodCall, 0, "org.x", "/x", "a.b", "C", "sv", append(text[:6:6], 1, 's', 0, 0, 0, 0, 1, 0, 0, 0, 'y', 0)))
 	f.Add(r.Frame(dbus.TypeMethodCall, 0, "org.x", "/x", "a.b", "C", "a{bs}", []byte{10, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 'x', 0}))
 	f.Add(r.Frame(dbus.TypeMethodCall, 0, "org.x", "/x", "org.freedesktop.DBus.Peer", "Ping", "", nil))
 	f.Add(append(r.Frame(dbus.TypeSignal, 0, "", "/x", "a.b", "C", "ah", []byte{4, 0, 0, 0, 0, 0, 0, 0}),
@@ -378,6 +379,9 @@ func FuzzRead(f *testing.F) {
 				t.Fatalf("a call that cannot be decoded: %v", derr)
 			case m.Type == dbus.TypeMethodCall:
 				for _, a := range m.Body {
+					if v, ok := a.(dbus.Variant); ok {
+						a = v.Value()
+					}
 					if _, ok := a.(string); !ok {
 						t.Fatalf("an argument is %T", a)
 					}

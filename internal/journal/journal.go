@@ -35,11 +35,20 @@ func Handler(f *os.File, level slog.Leveler) slog.Handler {
 		return slog.NewTextHandler(f, &slog.HandlerOptions{Level: level, ReplaceAttr: drop})
 	}
 	h := &handler{w: f, level: level, fd: -1}
-	var st unix.Stat_t
-	if unix.Fstat(int(f.Fd()), &st) == nil && os.Getenv("JOURNAL_STREAM") == fmt.Sprintf("%d:%d", st.Dev, st.Ino) {
+	if Target(f) == "journal" {
 		h.dial(socket)
 	}
 	return h
+}
+
+// Target is where a program that logs to f does so, in the words of systemd's LogTarget:
+// journal or console.
+func Target(f *os.File) string {
+	var st unix.Stat_t
+	if unix.Fstat(int(f.Fd()), &st) == nil && os.Getenv("JOURNAL_STREAM") == fmt.Sprintf("%d:%d", st.Dev, st.Ino) {
+		return "journal"
+	}
+	return "console"
 }
 
 // handler sends native messages, and writes lines with sd-daemon(3)'s level prefix

@@ -46,6 +46,27 @@ func TestInstalledHost(t *testing.T) {
 			}
 			g.Exec("systemctl", "unmask", "--runtime", "polkit")
 		})
+		g.Run("log level of systemctl", func(g *lab.G) {
+			const unit = "ibnetworkd.service"
+			for _, level := range [][2]string{{"debug", "debug"}, {"warning", "warn"}, {"info", "info"}} {
+				g.Exec("systemctl", "service-log-level", unit, level[0])
+				if out := strings.TrimSpace(g.Exec("systemctl", "service-log-level", unit)); out != level[0] {
+					g.Errorf("systemctl reads %q, want %q", out, level[0])
+				}
+				if out := strings.TrimSpace(g.Exec("ibnetctl", "log-level")); out != level[1] {
+					g.Errorf("ibnetctl log-level prints %q, want %q", out, level[1])
+				}
+			}
+			if out := strings.TrimSpace(g.Exec("systemctl", "service-log-target", unit)); out != "journal" {
+				g.Errorf("the target is %q", out)
+			}
+			out, err := g.Try("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "busctl", "set-property", api.BusName,
+				api.LogControlPath, api.LogControl, "LogLevel", "s", "debug")
+			if level := strings.TrimSpace(g.Exec("ibnetctl", "log-level")); err == nil || level != "info" {
+				g.Errorf("another user sets the log level: %v %s, it is %s", err, out, level)
+			}
+			g.Logf("another user: %s", strings.TrimSpace(out))
+		})
 		g.Run("exposure", func(g *lab.G) {
 			worker := describe(g).SubnetManagers[0].Worker
 			// What is left is what each needs: root, the host's network.

@@ -21,6 +21,10 @@ const (
 	Link          = "org.ibnetwork1.Link"
 	Port          = "org.ibnetwork1.Port"
 	SubnetManager = "org.ibnetwork1.SubnetManager"
+
+	// The interface by which systemctl service-log-level sets the log level of a program.
+	LogControl     = "org.freedesktop.LogControl1"
+	LogControlPath = "/org/freedesktop/LogControl1"
 )
 
 // Errors by name.

@@ -28,7 +28,7 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 		return
 	}
 	m, ok := b.Model.snap.LinkByName(name)
-	if !ok && !makes {
+	if !ok && !makes && !bondMade(b, name, l.Type, unit) {
 		block(nil, true, Reason{Code: CodeNoDevice, Text: fmt.Sprintf("the bond %s of Bond= does not exist", name),
 			Next: "make it, or write [Bond] with Name=" + name + " instead of Bond="})
 		return
@@ -72,6 +72,17 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 		b.Do(SetUp{On: on, Up: true})
 	}
 	planBondSettings(b, m.Index, makes, unit)
+}
+
+// bondMade reports whether the unit of another link, of the same type, makes a bond.
+func bondMade(b *Builder, name string, hardware uint16, unit func(int) *units.Unit) bool {
+	for _, i := range b.Order {
+		l, u := b.Link(i), unit(i)
+		if bond, makes := u.MasterBond(); makes && bond == name && l != nil && l.Bond == nil && bondable(l, u) {
+			return l.Type == hardware
+		}
+	}
+	return false
 }
 
 // joining is the attribute of a link that its unit puts into a bond or VRF, and what

@@ -20,6 +20,9 @@ type Builder struct {
 	// Bound are the links, by index, that go up and down with others' carriers.
 	Bound map[int]bool
 
+	// Order are the links, by index, in the order in which they are planned.
+	Order []int
+
 	// Derivation is what derived addresses depend on.
 	Derivation Derivation
 

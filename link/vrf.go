@@ -26,12 +26,16 @@ func PlanVRF(b *Builder, index int, u *units.Unit, unit func(index int) *units.U
 		key = "Name= of [VRF]"
 	}
 	m, ok := b.Model.snap.LinkByName(name)
+	maker := u
+	if !makes {
+		maker = vrfMaker(b, name, unit)
+	}
 	switch {
 	case l.VRF != nil:
 		block(nil, false, Reason{Code: CodeUnsupported, Text: l.Name + " is a VRF, and its unit is one for the links in " + name,
 			Next: "write Kind=!vrf below [Match] of that unit"})
 		return
-	case !ok && !makes:
+	case !ok && maker == nil:
 		block(nil, true, Reason{Code: CodeNoDevice, Text: fmt.Sprintf("the VRF %s of VRF= does not exist", name),
 			Next: "make it, or write [VRF] with Name=" + name + " and Table= instead of VRF="})
 		return
@@ -50,13 +54,13 @@ func PlanVRF(b *Builder, index int, u *units.Unit, unit func(index int) *units.U
 		}
 	}
 	if m, ok = b.Model.snap.LinkByName(name); !ok {
-		op := AddVRF{On: Target{Link: name}, Table: u.VRF.Table.V}
+		op := AddVRF{On: Target{Link: name}, Table: maker.VRF.Table.V}
 		if !b.DoFor(op, &a.Why) {
 			return
 		}
 		m, _ = b.Model.snap.LinkByName(name)
 	}
-	if e := b.Record.Of(m); makes && !m.Up() && (e == nil || !e.Activated) && unit(m.Index) == nil {
+	if e := b.Record.Of(m); maker != nil && !m.Up() && (e == nil || !e.Activated) && unit(m.Index) == nil {
 		b.Do(SetUp{On: b.Model.Target(m), Up: true})
 	}
 	if l.Master == m.Index {
@@ -69,6 +73,22 @@ func PlanVRF(b *Builder, index int, u *units.Unit, unit func(index int) *units.U
 		return
 	}
 	b.DoFor(op, &a.Why)
+}
+
+// vrfMaker is the unit that makes a VRF: of the links that it is applied to, the one that
+// is planned first, and nil if that one cannot make it.
+func vrfMaker(b *Builder, name string, unit func(int) *units.Unit) *units.Unit {
+	for _, i := range b.Order {
+		l, u := b.Link(i), unit(i)
+		if vrf, makes := u.VRFName(); !makes || vrf != name || l == nil || l.VRF != nil {
+			continue
+		}
+		if tableTaken(b, name, u.VRF.Table.V, unit) != (Reason{}) {
+			return nil
+		}
+		return u
+	}
+	return nil
 }
 
 // remakeVRF deletes a VRF that was made with another table, which the kernel cannot

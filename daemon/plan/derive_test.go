@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"ibnetworkd/daemon/plan"
@@ -41,5 +42,31 @@ func TestDerivedAddressFollows(t *testing.T) {
 	}
 	if st := r.Links; len(st) != 2 || st[0].State != link.StateConfiguring {
 		t.Errorf("%+v", st)
+	}
+}
+
+// A link joins a bond or VRF that the unit of a later link makes: also where that one
+// comes last, for its address is derived from the first's.
+func TestJoinsBeforeTheMaker(t *testing.T) {
+	for _, tc := range []struct{ join, makes, want string }{
+		{"VRF=blue", "[VRF]\nName=blue\nTable=7\n", "ip link add name blue type vrf table 7\nip link set blue up\n" +
+			"ip link set ib0 master blue\nip address add 10.2.5.17/16 broadcast 10.2.255.255 dev ib0\n" +
+			"ip link set ib1 master blue\nip address add 10.3.5.17/16 broadcast 10.3.255.255 dev ib1\n"},
+		{"Bond=bond0", "[Bond]\nName=bond0\n[VRF]\nName=blue\nTable=7\n",
+			"ip link add name bond0 mtu 1500 type bond mode active-backup miimon 10\n" +
+				"ip link set ib0 down\nip link set ib0 master bond0\nip link set ib0 up\n"},
+	} {
+		set := load(t, map[string]string{
+			"10.ibnetwork": "[Match]\nName=ib0\n[Network]\nAddress=10.2.5.17/16\n" + tc.join + "\n",
+			"20.ibnetwork": "[Match]\nName=ib1\n" + tc.makes + "[Network]\nAddress=10.3.0.0+{ib0}/16\n",
+		})
+		s := &link.Snapshot{Schema: link.SnapshotSchema}
+		for i, n := range []string{"ib0", "ib1"} {
+			s.Links = append(s.Links, link.Link{Index: i + 3, Name: n, Type: 1, MTU: 1500, Flags: link.FlagUp | link.FlagLowerUp})
+		}
+		r := plan.Make(plan.Input{Snapshot: s, Units: set, Record: &link.Record{}})
+		if got := r.Plan.String(); !strings.HasPrefix(got, tc.want) {
+			t.Errorf("%s: %s", tc.join, got)
+		}
 	}
 }

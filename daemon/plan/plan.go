@@ -122,6 +122,7 @@ func Make(in Input) Result {
 			p.b.Bound[i] = true
 		}
 	}
+	p.b.Order = p.order
 	// First everything that goes, on all links: what goes here may come there.
 	for _, i := range p.order {
 		p.removals(i)
@@ -258,32 +259,19 @@ func (p *planner) tops() []int {
 	return out
 }
 
-// sort orders links: first those whose units make a bond or VRF, which others may
-// join; last those with addresses derived from those of other links, or with such a
-// child, when the others have theirs.
+// sort orders links: last those with addresses derived from those of other links, or
+// with such a child, when the others have theirs.
 func (p *planner) sort(tops []int, scope map[int]bool) {
-	if p.b.Derivation.Follows == nil && !slices.ContainsFunc(p.in.Units.Units, makesMaster) {
+	if p.b.Derivation.Follows == nil {
 		return
 	}
-	rank := map[int]int{}
+	last := map[int]int{}
 	for _, i := range tops {
-		links := append(p.in.Snapshot.Children(i), p.b.Link(i))
-		makes := func(l *link.Link) bool { return makesMaster(link.Govern(p.in.Snapshot, p.in.Units, l).Unit) }
-		switch {
-		case !scope[i]:
-		case p.b.Derivation.Follows != nil && slices.ContainsFunc(links, p.b.Derivation.Follows):
-			rank[i] = 1
-		case slices.ContainsFunc(links, makes):
-			rank[i] = -1
+		if scope[i] && slices.ContainsFunc(append(p.in.Snapshot.Children(i), p.b.Link(i)), p.b.Derivation.Follows) {
+			last[i] = 1
 		}
 	}
-	slices.SortStableFunc(tops, func(a, b int) int { return rank[a] - rank[b] })
-}
-
-func makesMaster(u *units.Unit) bool {
-	_, bond := u.MasterBond()
-	_, vrf := u.VRFName()
-	return bond || vrf
+	slices.SortStableFunc(tops, func(a, b int) int { return last[a] - last[b] })
 }
 
 // unitOf finds the unit of any link, also of one that is still to be made.

@@ -101,8 +101,9 @@ func (d *draft) duid(s string, it *item) {
 }
 
 // nmClient begins DHCP of IPv4 as NetworkManager does it: the identifier is the type and
-// the hardware address if none is given, domains are used unless name servers are not, and
-// the metric is that of the kind of device (nm_device_get_route_metric_default).
+// the hardware address if none is given, domains are used unless name servers are not,
+// the metric is that of the kind of device (nm_device_get_route_metric_default), and the
+// MTU of the lease counts if none is given (NM_DEVICE_MTU_SOURCE_IP_CONFIG in nm-device.c).
 func (d *draft) nmClient(hasID, noDNS bool, from ...*item) {
 	d.dhcp("ipv4", from...)
 	if !hasID {
@@ -112,6 +113,16 @@ func (d *draft) nmClient(hasID, noDNS bool, from ...*item) {
 		d.preset("DHCPv4", "UseDomains", "yes")
 	}
 	d.preset("DHCPv4", "RouteMetric", map[bool]string{true: "300", false: "150"}[d.bond])
+	d.leaseMTU = true
+}
+
+// leaseMTUs makes links use the MTU of a lease where the tool does so by itself.
+func (im *importer) leaseMTUs() {
+	for _, d := range im.drafts {
+		if _, fixed := d.sec("Link").get("MTUBytes"); d.leaseMTU && !fixed {
+			d.preset("DHCPv4", "UseMTU", "yes")
+		}
+	}
 }
 
 // unknownMetric notes that the metric of the routes of DHCP depends on a program that no
@@ -294,9 +305,7 @@ func netplanDHCP(d *draft, all *netplanDevice, n *ynode) {
 func (d *draft) netplanClient(dev *netplanDevice) {
 	if yes(dev.str("dhcp4")) {
 		d.preset("DHCPv4", "RouteMetric", "100")
-		if _, fixed := d.sec("Link").get("MTUBytes"); !fixed {
-			d.preset("DHCPv4", "UseMTU", "yes")
-		}
+		d.leaseMTU = true
 	}
 	d.accepts = true
 }

@@ -176,7 +176,7 @@ func Related(s Source) []string {
 			d, n := escape(dir), escape(n)
 			return []string{d + "ifroute-" + n, d + "routes", d + "ifrule-" + n, d + "ifsysctl-" + n, d + "ifsysctl", d + "dhcp"}
 		}
-	case "keyfile":
+	case "keyfile", "nmstate":
 		return nmConfFiles
 	case "networkd":
 		if strings.HasSuffix(base, ".network") || strings.HasSuffix(base, ".netdev") {

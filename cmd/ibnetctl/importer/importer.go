@@ -165,6 +165,7 @@ func Import(host Host, sources []Source) Result {
 	im.inVRFs()
 	im.bonds()
 	im.adverts()
+	im.leaseMTUs()
 	im.partition()
 	im.extra()
 	im.manage()

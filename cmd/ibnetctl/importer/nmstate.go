@@ -292,6 +292,42 @@ func (im *importer) nmstateIP(d *draft, n *ynode) {
 			k.left(whyUnknown)
 		}
 	}
+	im.nmstateGlobals(d, n)
+}
+
+// nmstateGlobals carries over the lines of NetworkManager for all links, which count for
+// the profile that nmstate makes where that has no such key (rust/src/lib/nm/settings/ip.rs).
+func (im *importer) nmstateGlobals(d *draft, n *ynode) {
+	by := map[string]*entry{}
+	own := func(key, value string) {
+		by[n.key+"."+key] = &entry{variable: &variable{&item{}, key, value}, section: n.key}
+	}
+	method := "manual"
+	switch dhcp, adverts := yes(n.str("dhcp")), n.key == "ipv6" && yes(n.str("autoconf")); {
+	case dhcp && n.key == "ipv6" && !adverts:
+		method = "dhcp"
+	case dhcp || adverts:
+		method = "auto"
+	}
+	own("method", method)
+	if n.key == "ipv6" {
+		own("addr-gen-mode", "")
+	}
+	if method != "manual" {
+		keys := map[string][]string{"ipv4": {"dhcp-timeout", "dhcp-client-id", "dhcp-send-hostname"},
+			"ipv6": {"dhcp-timeout", "ra-timeout", "dhcp-duid", "dhcp-iaid", "dhcp-send-hostname"}}
+		for _, key := range keys[n.key] {
+			own(key, "")
+		}
+		for key, auto := range map[string]string{"route-metric": "auto-route-metric", "route-table": "auto-route-table-id"} {
+			if n.get(auto) != nil {
+				own(key, n.str(auto))
+			}
+		}
+	}
+	for _, e := range im.keyfileGlobals(by) {
+		im.keyfileEntry(d, e, by)
+	}
 }
 
 // nmstateAutomatic is the account of a key k of the family n about what DHCP and

@@ -139,8 +139,9 @@ type draft struct {
 	port   bool   // it is for a port, whatever its interface
 	bond   bool   // it is for a bond
 	// accepts says that systemd-networkd accepts router advertisements by itself.
-	accepts bool
-	slaves  []port // that the bond names, by their names
+	accepts  bool
+	leaseMTU bool   // the tool uses the MTU of a lease of IPv4
+	slaves   []port // that the bond names, by their names
 	// refuse reports all that the draft is made of, as one.
 	refuse   func(why string)
 	release  []string // how the tool is made to release the link, for sentences

@@ -220,6 +220,7 @@ func TestRelatedFilesOfAllLinks(t *testing.T) {
 		"/etc/NetworkManager/system-connections/ib0.nmconnection": "/etc/NetworkManager/conf.d/*.conf",
 		"/etc/sysconfig/network-scripts/ifcfg-ib0":                "/etc/NetworkManager/NetworkManager.conf",
 		"/etc/sysconfig/network/ifcfg-ib0":                        "/etc/sysconfig/network/dhcp",
+		"/etc/nmstate/10.yml":                                     "/etc/NetworkManager/conf.d/*.conf",
 		"/etc/systemd/network/10-ib0.network":                     "/etc/systemd/networkd.conf",
 	} {
 		if got := Related(Source{Path: p}); !slices.Contains(got, want) {

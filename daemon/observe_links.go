@@ -196,7 +196,7 @@ func (o *Observer) staticLink(s *link.Snapshot, r *rtnl.Link) (st staticLink) {
 	}
 	if r.Kind == "" || r.Kind == "ipoib" {
 		dir := "/sys/class/net/" + r.Name
-		if _, st.devpath = o.sysPath("net", r.Name); st.devpath != "" {
+		if st.devpath = o.parentOf("net", r.Name); st.devpath != "" {
 			st.driver = o.base(dir + "/device/driver")
 			if r.Type == link.ARPHRDInfiniBand {
 				// dev_port counts from 0; there is one RDMA device below an

@@ -114,7 +114,7 @@ func (o *Observer) device(d rdmanl.Device) link.Device {
 	// A device that goes away while it is read is one without details.
 	dir := "/sys/class/infiniband/" + d.Name
 	x.BoardID, x.NodeDesc = o.text(dir+"/board_id"), o.text(dir+"/node_desc")
-	if _, parent := o.sysPath("infiniband", d.Name); parent != "" {
+	if parent := o.parentOf("infiniband", d.Name); parent != "" {
 		x.Virtual = o.exists(dir + "/device/physfn")
 		x.Parent, x.Bus, x.Driver = path.Base(parent), o.base(dir+"/device/subsystem"), o.base(dir+"/device/driver")
 		if o.host.Udev {

@@ -45,19 +45,15 @@ func (o *Observer) base(link string) string {
 	return path.Base(t)
 }
 
-// sysPath is the place below /sys of an entry of a class, "devices/...", and of
-// the device that it belongs to, "" for one of software.
-func (o *Observer) sysPath(class, name string) (entry, device string) {
+// parentOf is the place below /sys, "devices/...", of the device that an entry of a class
+// belongs to, "" for one of software.
+func (o *Observer) parentOf(class, name string) string {
 	t := o.target("/sys/class/" + class + "/" + name)
-	if t == "" {
-		return "", ""
+	device, ok := strings.CutSuffix(strings.TrimPrefix(path.Join("/class/"+class, t), "/"), "/"+class+"/"+name)
+	if t == "" || !ok || device == "devices/virtual" {
+		return ""
 	}
-	entry = strings.TrimPrefix(path.Join("/class/"+class, t), "/")
-	device, ok := strings.CutSuffix(entry, "/"+class+"/"+name)
-	if !ok || device == "devices/virtual" {
-		return entry, ""
-	}
-	return entry, device
+	return device
 }
 
 // portFacts reads what RDMA netlink does not tell of a port.

@@ -172,8 +172,8 @@ type loader struct {
 	dropIns map[string][]int
 }
 
-func (l *loader) problem(path string, sev Severity, kept, format string, args ...any) {
-	l.set.Problems = append(l.set.Problems, Problem{Pos: Position{File: path}, Severity: sev,
+func (l *loader) problem(path, kept, format string, args ...any) {
+	l.set.Problems = append(l.set.Problems, Problem{Pos: Position{File: path}, Severity: Warning,
 		Message: fmt.Sprintf(format, args...), Kept: kept})
 }
 
@@ -216,7 +216,7 @@ func (l *loader) orphans(byName map[string]found) {
 			continue
 		}
 		for _, r := range l.dropIns[unit] {
-			l.problem(l.path(r, unit+".d"), Warning, "its drop-ins are not used", "no unit directory has a file %s", ib.Clip(unit))
+			l.problem(l.path(r, unit+".d"), "its drop-ins are not used", "no unit directory has a file %s", ib.Clip(unit))
 		}
 	}
 }
@@ -225,12 +225,12 @@ func (l *loader) orphans(byName map[string]found) {
 func (l *loader) misnamed(root int, name string) {
 	base, conf := strings.CutSuffix(name, ".conf")
 	if conf && strings.HasSuffix(base, Suffix) {
-		l.problem(l.path(root, name), Warning, "the file is not used", "a unit ends in %s, a drop-in is in a directory %s.d",
+		l.problem(l.path(root, name), "the file is not used", "a unit ends in %s, a drop-in is in a directory %s.d",
 			Suffix, ib.Clip(base))
 		return
 	}
 	if ext := slip(name, Suffix); ext != "" && ext != ".network" {
-		l.problem(l.path(root, name), Warning, "the file is not used", "unknown suffix %q, did you mean %s?", ib.Clip(ext), Suffix)
+		l.problem(l.path(root, name), "the file is not used", "unknown suffix %q, did you mean %s?", ib.Clip(ext), Suffix)
 	}
 }
 
@@ -270,7 +270,7 @@ func (l *loader) list(root int, dir string) []string {
 		if old := l.listed[p]; len(old) > 0 {
 			names, kept = append(names, old...), "will retry; the files that it had are used"
 		}
-		l.problem(p, Warning, kept, "the directory cannot be read: %v", cause(err))
+		l.problem(p, kept, "the directory cannot be read: %v", cause(err))
 	}
 	slices.Sort(names)
 	names = slices.DeleteFunc(slices.Compact(names), func(n string) bool { return strings.HasPrefix(n, ".") })
@@ -292,7 +292,7 @@ func (l *loader) readDropIns(unit string) []source {
 			file := path.Join(dir, n)
 			if !strings.HasSuffix(n, ".conf") {
 				if ext := slip(n, ".conf"); ext != "" {
-					l.problem(l.path(r, file), Warning, "the file is not used", "unknown suffix %q, did you mean .conf?", ib.Clip(ext))
+					l.problem(l.path(r, file), "the file is not used", "unknown suffix %q, did you mean .conf?", ib.Clip(ext))
 				}
 				continue
 			}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/sm/route"
 )
 
@@ -102,7 +103,7 @@ func readConfig(file string, b []byte, f *pflag.FlagSet, given map[string][]stri
 			fail(col, "want name = value")
 			continue
 		case name == "config" || flag == nil:
-			fail(col, "no option %q; `ibnetsm run --help` lists them, without --", clip(name))
+			fail(col, "no option %q; `ibnetsm run --help` lists them, without --", ib.Clip(name))
 			continue
 		}
 		secret = secret || slices.Contains(keyOptions, name)
@@ -131,14 +132,14 @@ func setOption(flag *pflag.Flag, slice pflag.SliceValue, value string, given boo
 	case flag.Value.Type() == "bool" && value == "no":
 		value = "false"
 	case flag.Value.Type() == "bool" && value != "true" && value != "false":
-		return fmt.Errorf("%q is neither yes nor no", clip(value))
+		return fmt.Errorf("%q is neither yes nor no", ib.Clip(value))
 	}
 	if slice == nil { // the command line is applied after the file
 		what := map[string]string{"uint8": "a number from 0 to 255", "uint16": "a number from 0 to 65535", "int": "a number",
 			"duration": "a time such as 300ms or 10s"}[flag.Value.Type()]
 		err := flag.Value.Set(value)
 		if err != nil && what != "" {
-			return fmt.Errorf("%q is not %s", clip(value), what)
+			return fmt.Errorf("%q is not %s", ib.Clip(value), what)
 		}
 		return err
 	}
@@ -158,14 +159,6 @@ func setOption(flag *pflag.Flag, slice pflag.SliceValue, value string, given boo
 		}
 	}
 	return nil
-}
-
-// clip bounds what an error repeats of a file.
-func clip(s string) string {
-	if len(s) > 64 {
-		return s[:64] + "..."
-	}
-	return s
 }
 
 // atStart are the options that a running manager cannot change and engine.Config does

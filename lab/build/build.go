@@ -335,9 +335,8 @@ func (o *outcome) progress() string {
 }
 
 // output runs a short command and returns its trimmed standard output.
-func output(ctx context.Context, dir, name string, args ...string) (string, error) {
+func output(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	var errb strings.Builder
 	cmd.Stderr = &errb

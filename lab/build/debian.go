@@ -54,7 +54,7 @@ func (b *Builder) DebianKernel(ctx context.Context, series string) (*Kernel, err
 	}
 	seen := map[string]bool{}
 	for _, m := range bootModules {
-		out, err := output(ctx, "", "modprobe", "-d", dir, "-S", release, "--show-depends", m)
+		out, err := output(ctx, "modprobe", "-d", dir, "-S", release, "--show-depends", m)
 		if err != nil {
 			return nil, err
 		}
@@ -105,7 +105,7 @@ func (b *Builder) debianTree(ctx context.Context, series string) (string, error)
 	}
 	r := abi + "-amd64"
 	pkgs := []string{"linux-image-" + r, "linux-headers-" + r}
-	deps, err := output(ctx, "", "apt-cache", append(apt, "depends", "linux-headers-"+r)...)
+	deps, err := output(ctx, "apt-cache", append(apt, "depends", "linux-headers-"+r)...)
 	if err != nil {
 		return "", err
 	}
@@ -148,7 +148,7 @@ func (b *Builder) debianTree(ctx context.Context, series string) (string, error)
 // debianABI asks the package lists which kernel of a series is current.
 func (b *Builder) debianABI(ctx context.Context, series string, apt []string) (string, error) {
 	ask := func() string {
-		out, err := output(ctx, "", "apt-cache", append(apt, "depends", "linux-image-amd64")...)
+		out, err := output(ctx, "apt-cache", append(apt, "depends", "linux-image-amd64")...)
 		if err != nil {
 			return ""
 		}

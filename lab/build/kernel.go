@@ -205,7 +205,7 @@ func (b *Builder) source(ctx context.Context) (dir, version string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	version, err = output(ctx, "", "dpkg-deb", "-f", deb, "Version")
+	version, err = output(ctx, "dpkg-deb", "-f", deb, "Version")
 	if err != nil {
 		return "", "", err
 	}
@@ -257,7 +257,7 @@ func edit(file, old, new string) error {
 
 // compiler returns a line that identifies the C compiler.
 func compiler(ctx context.Context) (string, error) {
-	return output(ctx, "", "gcc", "-dumpfullversion", "-dumpmachine")
+	return output(ctx, "gcc", "-dumpfullversion", "-dumpmachine")
 }
 
 var buildTools = map[string]string{

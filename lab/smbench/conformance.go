@@ -166,7 +166,7 @@ var (
 )
 
 func conform(t *tools, sim, sm string, only *regexp.Regexp) ([]verdict, error) {
-	r, m, err := t.managed(sim, conformanceFabric, sm, "H-00001", 5, false)
+	r, m, err := t.managed(sim, conformanceFabric, sm, 5, false)
 	if err != nil {
 		return nil, err
 	}

@@ -106,7 +106,7 @@ func cutOnce(t *tools, o options, sm, name, cut string) (l []eventSample, err er
 	if cut == "" {
 		return nil, nil
 	}
-	r, m, err := t.managed(o.sim, name, sm, "H-00001", 5, true)
+	r, m, err := t.managed(o.sim, name, sm, 5, true)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +191,7 @@ func killOnce(t *tools, o options, sm, name, _ string) (l []eventSample, err err
 }
 
 func takeover(t *tools, o options, sm, name, event string) (time.Duration, error) {
-	r, a, err := t.managed(o.sim, name, sm, "H-00001", 5, true)
+	r, a, err := t.managed(o.sim, name, sm, 5, true)
 	if err != nil {
 		return 0, err
 	}
@@ -231,7 +231,7 @@ func takeover(t *tools, o options, sm, name, event string) (time.Duration, error
 
 // joinOnce lets a better manager join a running one.
 func joinOnce(t *tools, o options, sm, name, _ string) ([]eventSample, error) {
-	r, _, err := t.managed(o.sim, name, sm, "H-00001", 1, true)
+	r, _, err := t.managed(o.sim, name, sm, 1, true)
 	if err != nil {
 		return nil, err
 	}

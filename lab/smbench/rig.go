@@ -104,14 +104,14 @@ func (t *tools) start(kind, fabricName string, args ...string) (*rig, error) {
 	return r, nil
 }
 
-// managed runs a simulator on a fabric, and a subnet manager on one of its hosts until its
+// managed runs a simulator on a fabric, and a subnet manager on its first host until its
 // first sweep has ended.
-func (t *tools) managed(kind, fabricName, sm, host string, priority int, sweep bool) (*rig, *manager, error) {
+func (t *tools) managed(kind, fabricName, sm string, priority int, sweep bool) (*rig, *manager, error) {
 	r, err := t.start(kind, fabricName)
 	if err != nil {
 		return nil, nil, err
 	}
-	m, err := r.run(sm, host, priority, sweep)
+	m, err := r.run(sm, "H-00001", priority, sweep)
 	if err == nil {
 		_, err = m.waitUp(1, time.Minute)
 	}

@@ -92,7 +92,7 @@ func benchSA(t *tools, o options) ([]saSample, error) {
 const saClient = "H-00002"
 
 func saOnce(t *tools, o options, sm, name string) ([]saSample, error) {
-	r, m, err := t.managed(o.sim, name, sm, "H-00001", 5, false)
+	r, m, err := t.managed(o.sim, name, sm, 5, false)
 	if err != nil {
 		return nil, err
 	}

@@ -323,7 +323,7 @@ func soonest(a, b time.Duration) time.Duration {
 func (c *Client) tickBound(now time.Duration) {
 	if c.announce > 0 {
 		c.announce--
-		c.arp(arp.Request, c.lease.Address.Addr(), c.lease.Address.Addr())
+		c.arp(c.lease.Address.Addr(), c.lease.Address.Addr())
 	}
 	switch {
 	case c.state == link.DHCPBound && (c.renewAt == 0 || now < c.renewAt):
@@ -353,7 +353,7 @@ func (c *Client) resolve(now time.Duration) {
 	wait := c.patience(now, at(c.lease.Rebind))
 	if c.hop.IsValid() && c.hopTries < hopTries {
 		c.hopTries++
-		c.arp(arp.Request, c.lease.Address.Addr(), c.hop)
+		c.arp(c.lease.Address.Addr(), c.hop)
 		wait = min(wait, time.Second)
 	} else {
 		c.hop, c.hopTries = netip.Addr{}, 0

@@ -13,8 +13,8 @@ import (
 const declineWait = 12 * time.Second
 
 // arp queues a request: a probe where from is 0.0.0.0.
-func (c *Client) arp(op uint16, from, about netip.Addr) {
-	p := arp.Packet{Op: op, From: c.cfg.HWAddr, Sender: from, Target: about}
+func (c *Client) arp(from, about netip.Addr) {
+	p := arp.Packet{Op: arp.Request, From: c.cfg.HWAddr, Sender: from, Target: about}
 	c.out = append(c.out, Send{arp.EtherType, nil, p.Encode(c.cfg.HType)})
 }
 
@@ -26,7 +26,7 @@ func (c *Client) probe(now time.Duration) {
 		c.discover(now)
 	case c.probes < arp.ProbeNum:
 		c.probes++
-		c.arp(arp.Request, netip.IPv4Unspecified(), c.probed.Address.Addr())
+		c.arp(netip.IPv4Unspecified(), c.probed.Address.Addr())
 		c.deadline = now + arp.AnnounceWait
 		if c.probes < arp.ProbeNum {
 			c.deadline = now + arp.Between(c.rnd, arp.ProbeMin, arp.ProbeMax)
@@ -35,7 +35,7 @@ func (c *Client) probe(now time.Duration) {
 		c.announce = arp.AnnounceNum
 		c.use(now, c.probed)
 		c.announce--
-		c.arp(arp.Request, c.lease.Address.Addr(), c.lease.Address.Addr())
+		c.arp(c.lease.Address.Addr(), c.lease.Address.Addr())
 	}
 }
 

@@ -3,13 +3,14 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
+	"time"
+
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/elect"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/smp"
 	"ibnetworkd/sm/transport"
-	"slices"
-	"time"
 )
 
 // standby polls the master until it is gone or hands over.

@@ -255,7 +255,7 @@ func netplanDHCP(d *draft, all *netplanDevice, n *ynode) {
 		case b == "no":
 			n.unneeded("the default")
 		case n.key == "dhcp4" && all.manager == "NetworkManager":
-			d.nmClient(false, !isYes(all.str("dhcp4-overrides", "use-dns"), true), n.it)
+			d.nmClient(false, isNo(all.str("dhcp4-overrides", "use-dns")), n.it)
 		case n.key == "dhcp4":
 			d.dhcp("ipv4", n.it)
 		default:
@@ -263,7 +263,7 @@ func netplanDHCP(d *draft, all *netplanDevice, n *ynode) {
 			d.byAdvertisements(n.it)
 			if all.manager == "NetworkManager" {
 				d.preset("Network", "IPv6AcceptRA", "yes") // method=auto
-				if isYes(all.str("dhcp6-overrides", "use-dns"), true) {
+				if !isNo(all.str("dhcp6-overrides", "use-dns")) {
 					d.preset("DHCPv6", "UseDomains", "yes")
 				}
 			}
@@ -310,10 +310,10 @@ func (d *draft) netplanClient(dev *netplanDevice) {
 	d.accepts = true
 }
 
-// isYes reads a boolean with a default.
-func isYes(s string, def bool) bool {
+// isNo reports a boolean that is not yes, nor left to its default.
+func isNo(s string) bool {
 	b, ok := boolean(s)
-	return ok && b == "yes" || !ok && def
+	return ok && b != "yes"
 }
 
 // nmstateDHCP carries over a key about DHCP of a family of a link; n is the family, k
@@ -327,13 +327,13 @@ func nmstateDHCP(d *draft, n, k *ynode) {
 	case k.key == "dhcp" && b == "no":
 		k.unneeded("the default")
 	case k.key == "dhcp" && !six:
-		d.nmClient(n.get("dhcp-client-id") != nil, !isYes(n.str("auto-dns"), true), k.it)
+		d.nmClient(n.get("dhcp-client-id") != nil, isNo(n.str("auto-dns")), k.it)
 	case k.key == "dhcp":
 		d.dhcp("ipv6", k.it)
 		if yes(n.str("autoconf")) {
 			d.byAdvertisements(k.it)
 		}
-		if isYes(n.str("auto-dns"), true) {
+		if !isNo(n.str("auto-dns")) {
 			d.preset("DHCPv6", "UseDomains", "yes")
 		}
 	case !yes(n.str("dhcp")):

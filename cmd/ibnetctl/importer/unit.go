@@ -183,11 +183,10 @@ func (d *draft) more(name string) *section {
 func (d *draft) set(sec, key, value string, from ...*item) { d.sec(sec).set(key, value, from...) }
 func (d *draft) add(sec, key, value string, from ...*item) { d.sec(sec).add(key, value, from...) }
 
-// preset gives a key that is not set what the tool does without it. from is the line of
-// a file for several links, if one says it.
-func (d *draft) preset(sec, key, value string, from ...*item) {
+// preset gives a key that is not set what the tool does without it.
+func (d *draft) preset(sec, key, value string) {
 	if _, said := d.sec(sec).get(key); !said {
-		d.set(sec, key, value, from...)
+		d.set(sec, key, value)
 	}
 }
 

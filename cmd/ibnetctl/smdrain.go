@@ -18,8 +18,7 @@ import (
 const drainTimeout = 10 * time.Second
 
 func (a *app) smDrainCmd() *cobra.Command {
-	socket := ""
-	c := &cobra.Command{
+	return a.drainCommand(control.AskDrain, &cobra.Command{
 		Use: "drain [SWITCH]", Short: "route around a switch before its maintenance", Args: cobra.MaximumNArgs(1),
 		Long: `Has the ibnetsm of this host compute routes and multicast trees that do not pass
 through a switch, named by its name or GUID, until ibnetctl sm undrain. Without a
@@ -33,26 +32,21 @@ and the exit status is 1. What routes will be like: ibnetctl sm whatif --off SWI
 It is for root and the group ibnetsm, on the host of the master, and lasts over
 sweeps and restarts of that ibnetsm. A standby does not take it over: run the same
 with the GUID on its host. opensm has nothing like it.`,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.drain(cmd.Context(), socket, control.AskDrain, args)
-		},
-	}
-	c.Flags().StringVar(&socket, "socket", "", "`PATH` of the socket of ibnetsm (default: all in /run/ibnetsm)")
-	return c
+	})
 }
 
 func (a *app) smUndrainCmd() *cobra.Command {
-	socket := ""
-	c := &cobra.Command{
+	return a.drainCommand(control.AskUndrain, &cobra.Command{
 		Use: "undrain SWITCH|all", Short: "route through a switch again", Args: cobra.ExactArgs(1),
 		Long: `Takes back ibnetctl sm drain for one switch, named by its name or GUID, or for
 all of them.`,
-		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.drain(cmd.Context(), socket, control.AskUndrain, args)
-		},
-	}
+	})
+}
+
+func (a *app) drainCommand(verb string, c *cobra.Command) *cobra.Command {
+	socket := ""
+	c.ValidArgsFunction = cobra.NoFileCompletions
+	c.RunE = func(cmd *cobra.Command, args []string) error { return a.drain(cmd.Context(), socket, verb, args) }
 	c.Flags().StringVar(&socket, "socket", "", "`PATH` of the socket of ibnetsm (default: all in /run/ibnetsm)")
 	return c
 }

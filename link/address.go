@@ -15,7 +15,6 @@ type wantedAddress struct {
 	labelSet, broadcastSet, lifetimeSet bool
 	probe                               bool // by ARP, before it is set
 	linkLocal                           bool // chosen for the link
-	pos                                 units.Position
 }
 
 // wantedAddresses are the addresses that a unit gives a link, of which those of leases
@@ -26,7 +25,7 @@ func wantedAddresses(l *Link, u *units.Unit, addrs []units.Address) []wantedAddr
 		x := &addrs[i]
 		p := x.Address.V
 		is6 := p.Addr().Is6()
-		w := wantedAddress{Address: Address{Prefix: p, Valid: Forever, Preferred: Forever}, pos: x.Address.Pos}
+		w := wantedAddress{Address: Address{Prefix: p, Valid: Forever, Preferred: Forever}}
 		w.Peer = x.Peer.Or(netip.Prefix{})
 		w.Label, w.labelSet = x.Label.Get()
 		if is6 {

@@ -391,7 +391,6 @@ type Origin struct {
 type Underived struct {
 	// Text is what the unit has.
 	Text string
-	Pos  Position
 	// Why is a sentence, Next what to do.
 	Why, Next string
 
@@ -432,7 +431,7 @@ func (u *Unit) AddressesOn(o *Origins) (out []Address, not []Underived) {
 		t := &a.Template
 		p, missing, next := t.V.Derive(o)
 		if missing != "" {
-			not = append(not, Underived{Text: t.V.text, Pos: t.Pos, Why: missing, Next: next, template: &t.V})
+			not = append(not, Underived{Text: t.V.text, Why: missing, Next: next, template: &t.V})
 			continue
 		}
 		a.Address, a.Template = Value[netip.Prefix]{V: p, Set: true, Pos: t.Pos}, Value[AddressTemplate]{}
@@ -445,7 +444,7 @@ func (u *Unit) AddressesOn(o *Origins) (out []Address, not []Underived) {
 			add(Address{Address: p})
 		}
 		if missing != "" {
-			not = append(not, Underived{Text: "AddressTable=" + path, Pos: u.Network.AddressTable.Pos,
+			not = append(not, Underived{Text: "AddressTable=" + path,
 				Why: path + " " + missing, Next: next, lost: !t.complete()})
 		}
 	}

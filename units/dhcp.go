@@ -132,7 +132,7 @@ func dhcpv4Section() SectionSpec {
 		return Key{Name: name, List: true, Networkd: true, apply: list(field, words, parseServerPrefix)}
 	}
 	return SectionSpec{
-		Name: "DHCPv4", Networkd: true, open: func(u *Unit) (any, *Section) { return &u.DHCPv4, &u.DHCPv4.Section },
+		Name: "DHCPv4", open: func(u *Unit) (any, *Section) { return &u.DHCPv4, &u.DHCPv4.Section },
 		Keys: []Key{
 			{Name: "ClientIdentifier", Values: wordList(clientIDWords), Networkd: true,
 				apply: scalar(func(d *D) *Value[ClientIdentifier] { return &d.ClientIdentifier }, parseClientID)},

@@ -152,7 +152,7 @@ func parseDUIDType(s string) (DUIDType, error) {
 func dhcpv6Section() SectionSpec {
 	type D = DHCPv6
 	return SectionSpec{
-		Name: "DHCPv6", Networkd: true, open: func(u *Unit) (any, *Section) { return &u.DHCPv6, &u.DHCPv6.Section },
+		Name: "DHCPv6", open: func(u *Unit) (any, *Section) { return &u.DHCPv6, &u.DHCPv6.Section },
 		Keys: []Key{
 			{Name: "DUIDType", Values: wordList(duidWords), Networkd: true,
 				apply: scalar(func(d *D) *Value[DUIDType] { return &d.DUIDType }, parseDUIDType)},

@@ -19,7 +19,7 @@ type Neighbor struct {
 
 func neighborSection() SectionSpec {
 	return SectionSpec{
-		Name: "Neighbor", Repeat: true, Networkd: true, open: func(u *Unit) (any, *Section) { o := &Neighbor{}; return o, &o.Section },
+		Name: "Neighbor", Repeat: true, open: func(u *Unit) (any, *Section) { o := &Neighbor{}; return o, &o.Section },
 		Keys: []Key{
 			{Name: "Address", Networkd: true, essential: true,
 				apply: scalar(func(x *Neighbor) *Value[netip.Addr] { return &x.Address }, parseNeighbor)},

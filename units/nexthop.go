@@ -52,7 +52,7 @@ func nextHopSection() SectionSpec {
 	type N = NextHopObject
 	ess := func(k Key) Key { k.essential = true; return k }
 	return SectionSpec{
-		Name: "NextHop", Repeat: true, Networkd: true, open: func(u *Unit) (any, *Section) { o := &N{}; return o, &o.Section },
+		Name: "NextHop", Repeat: true, open: func(u *Unit) (any, *Section) { o := &N{}; return o, &o.Section },
 		Keys: []Key{
 			ess(numKey("Id", 1, math.MaxUint32, true, func(x *N) *Value[uint32] { return &x.ID })),
 			{Name: "Gateway", Networkd: true, essential: true,

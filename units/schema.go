@@ -7,9 +7,7 @@ type SectionSpec struct {
 	Doc string
 	// Repeat says that every header makes a new object; plain sections merge.
 	Repeat bool
-	// Networkd says that systemd.network has the section too.
-	Networkd bool
-	Keys     []Key
+	Keys   []Key
 
 	// open gives the struct to fill and its header.
 	open func(u *Unit) (any, *Section)

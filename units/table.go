@@ -105,7 +105,7 @@ func matchSection() SectionSpec {
 	layer := Key{Name: "LinkLayer", Values: []string{"InfiniBand", "Ethernet"}, List: true,
 		apply: negatable(func(m *Match) *[]Value[LayerPattern] { return &m.LinkLayer }, words, plain, parseLayer)}
 	return SectionSpec{
-		Name: "Match", Networkd: true, open: func(u *Unit) (any, *Section) { return &u.Match, &u.Match.Section },
+		Name: "Match", open: func(u *Unit) (any, *Section) { return &u.Match, &u.Match.Section },
 		Keys: []Key{
 			name,
 			glob("OriginalName", false, func(m *Match) *[]Value[Pattern] { return &m.OriginalName }),

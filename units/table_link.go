@@ -11,7 +11,7 @@ func linkSection() SectionSpec {
 		Values: append([]string{"yes", "no"}, wordList(operWords)...),
 		apply:  scalar(func(l *Link) *Value[Online] { return &l.RequiredForOnline }, parseOnline)}
 	return SectionSpec{
-		Name: "Link", Networkd: true, open: func(u *Unit) (any, *Section) { return &u.Link, &u.Link.Section },
+		Name: "Link", open: func(u *Unit) (any, *Section) { return &u.Link, &u.Link.Section },
 		Keys: append([]Key{
 			{Name: "MTUBytes", Values: []string{"max"}, Networkd: true,
 				apply: scalar(func(l *Link) *Value[MTU] { return &l.MTUBytes }, parseMTU)},
@@ -32,7 +32,7 @@ func linkSection() SectionSpec {
 
 func ipoibSection() SectionSpec {
 	return SectionSpec{
-		Name: "IPoIB", Networkd: true, open: func(u *Unit) (any, *Section) { return &u.IPoIB, &u.IPoIB.Section },
+		Name: "IPoIB", open: func(u *Unit) (any, *Section) { return &u.IPoIB, &u.IPoIB.Section },
 		Keys: []Key{
 			enumKey("Mode", true, modeWords, func(i *IPoIB) *Value[Mode] { return &i.Mode }),
 			boolKey("IgnoreUserspaceMulticastGroups", true, func(i *IPoIB) *Value[bool] { return &i.IgnoreUserspaceMulticastGroups }),

@@ -22,7 +22,7 @@ func networkSection() SectionSpec {
 		return boolKey(name, true, field)
 	}
 	return SectionSpec{
-		Name: "Network", Networkd: true, open: func(u *Unit) (any, *Section) { return &u.Network, &u.Network.Section },
+		Name: "Network", open: func(u *Unit) (any, *Section) { return &u.Network, &u.Network.Section },
 		Keys: []Key{
 			{Name: "Description", Networkd: true, apply: scalar(func(n *N) *Value[string] { return &n.Description }, parseText)},
 			{Name: "DHCP", Syntax: "BOOLEAN|ipv4|ipv6", Values: wordList(dhcpWords), Networkd: true,
@@ -81,7 +81,7 @@ func networkSection() SectionSpec {
 func acceptRASection() SectionSpec {
 	type R = IPv6AcceptRA
 	return SectionSpec{
-		Name: "IPv6AcceptRA", Networkd: true, open: func(u *Unit) (any, *Section) { return &u.IPv6AcceptRA, &u.IPv6AcceptRA.Section },
+		Name: "IPv6AcceptRA", open: func(u *Unit) (any, *Section) { return &u.IPv6AcceptRA, &u.IPv6AcceptRA.Section },
 		Keys: []Key{
 			boolKey("UseDNS", true, func(r *R) *Value[bool] { return &r.UseDNS }),
 			{Name: "UseDomains", Syntax: "BOOLEAN|route", Values: wordList(useDomainsWords), Networkd: true,
@@ -200,7 +200,7 @@ func ipForward(p *parser, obj any, a *assign) {
 func addressSection() SectionSpec {
 	type A = Address
 	return SectionSpec{
-		Name: "Address", Repeat: true, Networkd: true, open: func(u *Unit) (any, *Section) { o := &Address{}; return o, &o.Section },
+		Name: "Address", Repeat: true, open: func(u *Unit) (any, *Section) { o := &Address{}; return o, &o.Section },
 		Keys: []Key{
 			{Name: "Address", Networkd: true, essential: true, apply: addressSetter()},
 			{Name: "Peer", Networkd: true, essential: true,
@@ -253,7 +253,7 @@ func addressSetter() setter {
 func routeSection() SectionSpec {
 	type R = Route
 	return SectionSpec{
-		Name: "Route", Repeat: true, Networkd: true, open: func(u *Unit) (any, *Section) { o := &Route{}; return o, &o.Section },
+		Name: "Route", Repeat: true, open: func(u *Unit) (any, *Section) { o := &Route{}; return o, &o.Section },
 		Keys: []Key{
 			{Name: "Gateway", Networkd: true, essential: true,
 				apply: scalar(func(x *R) *Value[netip.Addr] { return &x.Gateway }, parseGateway)},
@@ -307,7 +307,7 @@ func ruleSection() SectionSpec {
 	}
 	ess := func(k Key) Key { k.essential = true; return k }
 	return SectionSpec{
-		Name: "RoutingPolicyRule", Repeat: true, Networkd: true,
+		Name: "RoutingPolicyRule", Repeat: true,
 		open: func(u *Unit) (any, *Section) { o := &RoutingPolicyRule{}; return o, &o.Section },
 		Keys: []Key{
 			ess(numKey("TypeOfService", 0, 255, true, func(x *P) *Value[uint8] { return &x.TypeOfService })),

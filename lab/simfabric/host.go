@@ -248,7 +248,7 @@ func (p *port) describe() transport.Port {
 	return transport.Port{
 		Device: "sim0", Num: p.num, NodeGUID: p.node.guid, PortGUID: p.guid, LID: p.info.LID(), SMLID: p.info.MasterSMLID(),
 		SMSL:  p.info.MasterSMSL(),
-		State: p.info.State(), PhysState: p.info.PhysState(), Prefix: p.info.GIDPrefix(), LinkLayer: ib.LinkLayerInfiniBand,
+		State: p.info.State(), PhysState: p.info.PhysState(), LinkLayer: ib.LinkLayerInfiniBand,
 		NodeType: p.node.info.NodeType,
 	}
 }

@@ -301,7 +301,7 @@ func (s *Subnet) sa(p *transport.Packet) {
 		s.refuse(p)
 		return
 	}
-	r, c := s.served.admin.Handle(s.now(), sa.Request{LID: p.LID, QP: p.QPN, HasGRH: p.HasGRH, GID: p.GID, MAD: p.Bytes(),
+	r, c := s.served.admin.Handle(s.now(), sa.Request{LID: p.LID, QP: p.QPN, MAD: p.Bytes(),
 		Manager: from.kind == fromPort && s.followers.follows(ib.GUID(from.id))})
 	if r.MAD != nil {
 		out := &s.served.reply

@@ -98,10 +98,8 @@ type State struct {
 
 // Request is a message that arrived for the SA.
 type Request struct {
-	LID    ib.LID // the sender's
-	QP     uint32
-	HasGRH bool
-	GID    ib.GID // the sender's, with a GRH
+	LID ib.LID // the sender's
+	QP  uint32
 	// MAD is the message after reassembly: the 56-byte header and the data.
 	MAD []byte
 	// Manager is set for a standby of this subnet that keeps a copy: a trusted

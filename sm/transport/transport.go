@@ -112,7 +112,6 @@ type Port struct {
 	SMSL      ib.SL // of requests to SMLID
 	State     ib.PortState
 	PhysState ib.PhysState
-	Prefix    uint64
 	LinkLayer ib.LinkLayer
 	NodeType  ib.NodeType
 }

@@ -34,7 +34,6 @@ type Event struct {
 	Action    string // add, remove, change, move, online, offline, bind, unbind
 	DevPath   string // below /sys: /devices/pci0000:00/.../infiniband/mlx5_0
 	Subsystem string // net, infiniband, infiniband_mad, pci, ...
-	DevType   string
 	Name      string // last element of DevPath: the device's kernel name
 	IfIndex   int    // of the subsystem net
 	OldPath   string // DEVPATH_OLD of a move, which is a rename
@@ -96,8 +95,6 @@ func parseProps(b []byte) (e Event, err error) {
 			e.DevPath = string(v)
 		case "SUBSYSTEM":
 			e.Subsystem = string(v)
-		case "DEVTYPE":
-			e.DevType = string(v)
 		case "DEVPATH_OLD":
 			e.OldPath = string(v)
 		case "IFINDEX":

@@ -312,7 +312,7 @@ func (t *Transport) Port() (transport.Port, error) {
 	return transport.Port{
 		Device: "ibsim0", Num: pi.LocalPort(), NodeGUID: ni.NodeGUID, PortGUID: ni.PortGUID, LID: pi.LID(), SMLID: pi.MasterSMLID(),
 		SMSL:  pi.MasterSMSL(),
-		State: pi.State(), PhysState: pi.PhysState(), Prefix: pi.GIDPrefix(), LinkLayer: ib.LinkLayerInfiniBand, NodeType: ni.NodeType,
+		State: pi.State(), PhysState: pi.PhysState(), LinkLayer: ib.LinkLayerInfiniBand, NodeType: ni.NodeType,
 	}, nil
 }
 

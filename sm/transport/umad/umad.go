@@ -61,7 +61,7 @@ func portOf(dev string, p *sysfs.IBPort, node ib.GUID, typ ib.NodeType) transpor
 	}
 	return transport.Port{
 		Device: dev, Num: uint8(p.Num), NodeGUID: node, PortGUID: p.GUID(), LID: p.LID, SMLID: p.SMLID, SMSL: ib.SL(sl & 15),
-		State: p.State, PhysState: p.Phys, Prefix: p.GID.Prefix(), LinkLayer: p.LinkLayer, NodeType: typ,
+		State: p.State, PhysState: p.Phys, LinkLayer: p.LinkLayer, NodeType: typ,
 	}
 }
 

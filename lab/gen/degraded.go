@@ -29,7 +29,7 @@ func Degraded(seed uint64) Case {
 			f = Uneven(r.Uint64(), 24+12*r.IntN(2), leaves, 3+r.IntN(5), leaves*(6+r.IntN(6)))
 		}
 	case "dragonfly+":
-		f = DragonFlyPlus(3+r.IntN(5), 2+r.IntN(3), 2+r.IntN(3))
+		f = DragonFlyPlus(3+r.IntN(5), 2+r.IntN(3), 2+r.IntN(3), 1)
 	case "hyperx":
 		f = HyperX([]int{3 + r.IntN(3), 3 + r.IntN(3)}, 1+r.IntN(4))
 	case "torus":

@@ -112,11 +112,11 @@ func HyperX(dims []int, hosts int) *fabric.Fabric {
 }
 
 // DragonFlyPlus is groups of half leaves and half spines, all leaves of a group
-// joined with all its spines, and each pair of groups joined by one link
+// joined with all its spines, and each pair of groups joined by links
 // between spines (Shpiner et al., 2017). A leaf has hosts hosts.
-func DragonFlyPlus(groups, half, hosts int) *fabric.Fabric {
+func DragonFlyPlus(groups, half, hosts, links int) *fabric.Fabric {
 	m := New()
-	global := (groups - 1 + half - 1) / half
+	global := ((groups-1)*links + half - 1) / half
 	leaf, spine, used := make([][]int, groups), make([][]int, groups), make([]int, groups)
 	var leaves []int
 	for g := range groups {
@@ -135,10 +135,12 @@ func DragonFlyPlus(groups, half, hosts int) *fabric.Fabric {
 	}
 	for a := range groups {
 		for b := a + 1; b < groups; b++ {
-			x, y := used[a], used[b]
-			used[a]++
-			used[b]++
-			m.Link(spine[a][x%half], half+1+x/half, spine[b][y%half], half+1+y/half)
+			for range links {
+				x, y := used[a], used[b]
+				used[a]++
+				used[b]++
+				m.Link(spine[a][x%half], half+1+x/half, spine[b][y%half], half+1+y/half)
+			}
 		}
 	}
 	return m.Done(m.hostsOn(leaves, hosts))
@@ -309,7 +311,9 @@ func Balance() []Case {
 		{"25 uneven switches", medium},
 		{"25 uneven, 5 % out", CutCables(medium, 1, 5)},
 		{"7 uneven switches", small},
-		{"DragonFly+", DragonFlyPlus(9, 4, 4)},
+		{"DragonFly+", DragonFlyPlus(9, 4, 4, 1)},
+		{"DragonFly+, 2 links", DragonFlyPlus(9, 4, 4, 2)},
+		{"DragonFly+, 4 links", DragonFlyPlus(9, 4, 4, 4)},
 		{"DragonFly", DragonFly(9, 4, 2)},
 		{"torus 8x8", torus},
 		{"torus 8x8, 2 % out", CutCables(torus, 2, 2)},

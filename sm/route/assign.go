@@ -279,27 +279,6 @@ func (b *builder) followed(e engine, made *assignment, limit int64) (a *assignme
 	return a, filled
 }
 
-// bound is a load that some link has at least: all flows between a switch's hosts and
-// others have to pass its links.
-func (g *graph) bound() (most int64) {
-	all := int64(0)
-	for _, n := range g.pull {
-		all += n
-	}
-	for s, h := range g.hosts {
-		a, b := g.neighbours(int32(s))
-		share := 0.0
-		for l := g.link[a]; l < g.link[b]; l++ {
-			share += 1 / float64(g.cost[l])
-		}
-		if share > 0 {
-			out, in := h*(all-g.pull[s]), g.pull[s]*(g.hostSum-h)
-			most = max(most, int64(float64(max(out, in))/share))
-		}
-	}
-	return most
-}
-
 // newTables has a piece of memory for each row: the garbage collector stops the whole
 // program until a goroutine that fills or copies one large piece is done with it.
 func newTables(g *graph) [][]uint8 {

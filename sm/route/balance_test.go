@@ -115,6 +115,8 @@ func TestBalance(t *testing.T) {
 		"25 uneven, 5 % out":           {687, 0.667},
 		"7 uneven switches":            {760, 0.656},
 		"DragonFly+":                   {256, 0.188},
+		"DragonFly+, 2 links":          {144, 0.303},
+		"DragonFly+, 4 links":          {140, 0.496},
 		"DragonFly":                    {148, 0.367},
 		"torus 8x8":                    {416, 0.243},
 		"torus 8x8, 2 % out":           {484, 0.200},
@@ -385,7 +387,7 @@ func TestLMCDisjoint(t *testing.T) {
 func TestCutChangesLittle(t *testing.T) {
 	for name, whole := range map[string]*fabric.Fabric{
 		"tree": gen.FatTree3(12, 6, 6), "uneven": gen.Uneven(2, 36, 17, 8, 281), "random": gen.RandomRegular(1, 32, 6, 4),
-		"dragonfly+": gen.DragonFlyPlus(5, 4, 4)} {
+		"dragonfly+": gen.DragonFlyPlus(5, 4, 4, 1)} {
 		f := lids(whole, 0)
 		before, _ := build(t, name, f, route.Options{})
 		for seed := range uint64(1 + 2/every) {

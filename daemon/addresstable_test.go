@@ -11,6 +11,28 @@ import (
 	"ibnetworkd/units"
 )
 
+// A network namespace that a unit names is watched, also before its directory exists.
+func TestNamespaceIsWatched(t *testing.T) {
+	root, dir := unitDir(t)
+	put(t, filepath.Join(dir, "10.ibnetwork"), "[Match]\nName=ib0\n[Partition]\nPartitionKey=1\nNetworkNamespace=job\n")
+	dirs := NewUnitDirs(root)
+	dirs.Load()
+	woken := make(chan struct{}, 9)
+	if err := dirs.Watch(t.Context(), slog.New(slog.DiscardHandler), func() { woken <- struct{}{} }); err != nil {
+		t.Fatal(err)
+	}
+	ns := filepath.Join(root, units.NamespaceDir, "job")
+	put(t, ns, "")
+	for _, what := range []string{"comes", "goes"} {
+		select {
+		case <-woken:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("no event of a namespace that %s", what)
+		}
+		_ = os.Remove(ns)
+	}
+}
+
 // A table is read with the units, watched wherever it is, also before it exists and
 // behind a link, and an edit of it is one that waits where edits do.
 func TestAddressTableIsWatched(t *testing.T) {

@@ -21,6 +21,7 @@ func Observe(root string, set *units.Set, rec *link.Record) (*link.Snapshot, err
 		unitOf := func(s *link.Snapshot, l *link.Link) *units.Unit { return link.Govern(s, set, l).Unit }
 		w.Neighbors = neighborsOf(set, rec, unitOf)
 		w.NextHops = nextHopsOf(set, rec)
+		w.namespaces(set, rec)
 		w.LinkUnit, w.PortUnit = unitOf, portUnit(set)
 		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string {
 			if u := unitOf(s, l); u != nil {

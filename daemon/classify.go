@@ -120,6 +120,21 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 			return verdictGiveUp, say(link.CodeRefused, "check PartitionKey=",
 				"the kernel refused a child with P_Key %s on %s (%s)", o.PKey, o.Parent.Link, words)
 		}
+	case link.MoveLink:
+		ns := link.NamespaceName(o.Namespace)
+		switch {
+		case is(unix.EEXIST):
+			return verdictGiveUp, say(link.CodeNameTaken,
+				"write another Name= in [Partition], or "+link.InNamespace(o.Namespace, "link delete "+name),
+				"the name %s is taken in network namespace %s", name, ns)
+		case is(unix.ENOENT, unix.EINVAL):
+			return verdictRetry, say(link.CodeRetry, "check that "+o.Namespace+" is a network namespace",
+				"%s was not moved to network namespace %s (%s)", name, ns, words)
+		}
+	case link.DelAway:
+		if is(unix.ENODEV, unix.EINVAL) {
+			return verdictDone, link.Reason{}
+		}
 	case link.AddBond, link.AddVRF, link.SetMaster:
 		if v, why := classifyMaster(op, err, words); why != (link.Reason{}) {
 			return v, why

@@ -73,7 +73,7 @@ func (c *cycle) run(ctx context.Context) error {
 	c.load()
 	c.retry()
 	for i := range c.sc.Force {
-		c.rec.Return(i)
+		c.rec.Return(i, c.snap)
 	}
 	c.moved(c.sc)
 	if err := c.observe(ended); err != nil {

@@ -106,6 +106,12 @@ func (d *Daemon) adopt(s *link.Snapshot, dirty *dirty) {
 		dirty.ports = true // of a unit that is gone
 		d.delayed.forget(overNextHops)
 	}
+	if old != nil && !(reflect.DeepEqual(old.Namespaces, s.Namespaces) && reflect.DeepEqual(old.Away, s.Away)) {
+		for i := range s.Links {
+			dirty.add(s.Links[i].Index)
+		}
+		d.delayed.forget(func(op link.Op) bool { _, move := op.(link.MoveLink); return move })
+	}
 	now := time.Now()
 	if rdma {
 		d.moved = now

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"ibnetworkd/daemon/card"
 	"ibnetworkd/internal/kernel/procsys"
 	"ibnetworkd/internal/kernel/rtnl"
@@ -154,6 +156,14 @@ func (k *Kernel) other(ctx context.Context, op link.Op, index int) error {
 		return k.proc.Set(procsys.Family(fam), o.On.Link, leaf, o.Value)
 	case link.SetDNS:
 		return k.dns.set(ctx, index, o)
+	case link.MoveLink:
+		err := k.inNamespace(o.Namespace, func(fd int) error { return k.rt.Do(rtnl.MoveLink(index, fd)) })
+		if _, gone := k.rt.LinkByIndex(index, false); errors.Is(gone, unix.ENODEV) {
+			return nil // moved, and perhaps not up there
+		}
+		return err
+	case link.DelAway:
+		return k.rt.Do(rtnl.DelLinkIn(o.Away.ID, o.Away.Index))
 	case roce.MoveGID:
 		return k.moveGID(o)
 	}

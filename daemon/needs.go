@@ -43,6 +43,7 @@ func (d *Daemon) needs(sc Scope) Needs {
 	w.Neighbors = neighborsOf(d.set, d.rec, unitOf)
 	w.NextHops = nextHopsOf(d.set, d.rec)
 	w.NSIDs = d.rec.NSIDs()
+	w.namespaces(d.set, d.rec)
 	w.Routes = w.Routes || w.NextHops != nil
 	if roce.NeedsCards(d.snap, d.set.Units) {
 		w.LinkUnit, w.PortUnit = unitOf, portUnit(d.set)
@@ -103,6 +104,10 @@ type Needs struct {
 	NextHops map[uint32]bool
 	// NSIDs are the numbers of network namespaces to be checked for existence, with links.
 	NSIDs []int
+	// Namespaces are the paths of the network namespaces to read, Away the links to read
+	// in such.
+	Namespaces []string
+	Away       []link.Away
 	// LinkUnit gives the unit of a link for what package roce reads; nil if no
 	// unit asks for any of it.
 	LinkUnit func(s *link.Snapshot, l *link.Link) *units.Unit

@@ -43,6 +43,7 @@ type Observer struct {
 
 	adverts      adverts
 	advertTimers map[int]*time.Timer // by link
+	mount        *time.Timer         // reads again what is no network namespace yet
 	wake         func(Scope)
 }
 
@@ -158,6 +159,7 @@ func (o *Observer) Observe(sc Scope, w Needs) (*link.Snapshot, error) {
 	if w.Sysctls != nil {
 		o.observeSysctls(s, sc, w)
 	}
+	o.observeNamespaces(s, w)
 	o.observeAdverts(s, w)
 	o.observeCard(s, sc, w)
 	o.last = s

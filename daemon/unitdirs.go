@@ -125,10 +125,13 @@ func (u *UnitDirs) table(p string) ([]byte, error) {
 }
 
 // tables are the paths of the address tables that units name, below the root, and what
-// they are links to.
+// they are links to; and of their network namespaces.
 func (u *UnitDirs) tables(set *units.Set) []string {
 	var out []string
 	if set != nil {
+		for _, p := range namespacesOf(set) {
+			out = append(out, filepath.Join(u.root, p))
+		}
 		for _, x := range set.Units {
 			if p, ok := x.Network.AddressTable.Get(); ok {
 				out = append(out, filepath.Join(u.root, p))

@@ -67,6 +67,14 @@ func TestChildren(t *testing.T) {
 			{Ifindex: 4, Name: "ib0", Activated: true}, {Ifindex: 9, Name: name, Child: true, Parent: 4, PKey: key, Activated: true},
 		}}
 	}
+	away := func(index int) *link.Record {
+		return &link.Record{Away: []link.Away{{Made: link.Made{Kind: "ipoib", Name: "ib0.8001", On: 4}, Namespace: "/run/netns/job",
+			PKey: 0x8001, ID: 3, Index: index}}}
+	}
+	job := func(s *link.Snapshot) {
+		s.Namespaces = []link.Namespace{{Path: "/run/netns/job", ID: 3}}
+		s.Away = []link.AwayLink{{Made: link.Made{Kind: "ipoib", Name: "ib0.8001", On: 4}, ID: 3, Index: 21, Up: true}}
+	}
 	const one = "[Partition]\nPartitionKey=0x8001\n"
 	for _, tt := range []struct {
 		name, unit string
@@ -85,6 +93,31 @@ func TestChildren(t *testing.T) {
 		{name: "bad moved to another namespace", unit: one, code: link.CodeMoved, rec: moved("ib0.8001", 4)},
 		{name: "OK one of another parent was moved", unit: one, rec: moved("ib0.8001", 3),
 			want: "ip link add link ib0 name ib0.8001 type ipoib pkey 0x8001\n"},
+		{name: "OK for another namespace", unit: one + "NetworkNamespace=job\n",
+			sys:  func(s *link.Snapshot) { s.Namespaces = []link.Namespace{{Path: "/run/netns/job", ID: -1}} },
+			want: "ip link add link ib0 name ib0.8001 type ipoib pkey 0x8001\n"},
+		{name: "bad for one that does not exist", unit: one + "NetworkNamespace=job\n", code: link.CodeNoNamespace},
+		{name: "bad for another namespace, not ours", unit: one + "NetworkNamespace=job\n", code: link.CodePKeyForeign,
+			sys: func(s *link.Snapshot) {
+				s.Namespaces = []link.Namespace{{Path: "/run/netns/job", ID: 3}}
+				child(s, 9, "ib0.8001", 0x8001)
+			}},
+		{name: "OK is there", unit: one + "NetworkNamespace=job\n", rec: away(21), sys: job},
+		{name: "OK is there, the parent was renamed", unit: one + "NetworkNamespace=job\n", rec: away(21),
+			sys: func(s *link.Snapshot) { job(s); s.Links[0].Name = "ibnew" }},
+		{name: "bad is in one that had the name", unit: one + "NetworkNamespace=job\n", rec: away(21), code: link.CodeMoved,
+			sys: func(s *link.Snapshot) { job(s); s.Namespaces[0].ID = 4 }},
+		{name: "bad did not come back", unit: one + "NetworkNamespace=job\n", rec: away(21), code: link.CodeMoved},
+		{name: "OK the namespace was edited", unit: one + "NetworkNamespace=/run/netns/two\n", rec: away(21),
+			sys: func(s *link.Snapshot) {
+				job(s)
+				s.Namespaces = append(s.Namespaces, link.Namespace{Path: "/run/netns/two", ID: -1})
+			},
+			want: "ip -n job link delete ib0.8001\nip link add link ib0 name ib0.8001 type ipoib pkey 0x8001\n"},
+		{name: "OK the section went, from another namespace", rec: away(21), sys: job, want: "ip -n job link delete ib0.8001\n"},
+		{name: "bad the section went, and where it is is not known", rec: away(0), sys: job, code: link.CodeMoved},
+		{name: "bad the name was edited, and where it is is not known", unit: one + "Name=other\n", rec: away(0), sys: job,
+			code: link.CodeMoved},
 		{name: "bad the name is taken", unit: one + "Name=ib0\n", code: link.CodeNameTaken},
 		{name: "bad on a child", unit: "[Partition]\nPartitionKey=0x8002\n", on: 9, sys: p("p"), code: link.CodeChildOfChild},
 		{name: "bad on Ethernet", unit: one, on: 10, code: link.CodeNotIPoIB,

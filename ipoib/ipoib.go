@@ -307,16 +307,21 @@ func DropChildren(b *link.Builder, index int, u *units.Unit) {
 	if u != nil {
 		parts = u.Partitions
 	}
+	for _, m := range b.Record.AwayFrom(index) {
+		if !slices.ContainsFunc(parts, func(p units.Partition) bool { return isAway(m, &p, parent) }) {
+			b.DropAway(m)
+		}
+	}
 	for _, c := range b.Model.Snapshot().Children(index) {
 		if !b.Record.MadeChild(c) {
 			continue
 		}
 		keep := false
-		rec := b.Record.Of(c)
+		name := nameAsked(b.Record.Of(c).Name, parent, c.IPoIB.PKey)
 		for i := range parts {
 			// A child that was renamed from outside stays; one whose Name= or key was
 			// edited is re-created.
-			keep = keep || parts[i].PartitionKey.V.Base() == c.IPoIB.PKey.Base() && parts[i].ChildName(parent.Name) == nameAsked(rec, parent, c)
+			keep = keep || parts[i].PartitionKey.V.Base() == c.IPoIB.PKey.Base() && parts[i].ChildName(parent.Name) == name
 		}
 		if !keep {
 			b.Do(link.DelLink{On: b.Model.Target(c)})
@@ -367,12 +372,11 @@ func keyRefusal(parent *link.Link, key ib.PKey) link.Reason {
 
 // nameAsked is the name under which a child was made; where the parent was
 // renamed since, a name that followed the parent's follows it.
-func nameAsked(rec *link.LinkRecord, parent, child *link.Link) string {
-	if p, suffix, ok := strings.Cut(rec.Name, "."); ok && p != parent.Name &&
-		suffix == fmt.Sprintf("%04x", uint16(child.IPoIB.PKey.AsFull())) {
+func nameAsked(made string, parent *link.Link, key ib.PKey) string {
+	if p, suffix, ok := strings.Cut(made, "."); ok && p != parent.Name && suffix == fmt.Sprintf("%04x", uint16(key.AsFull())) {
 		return parent.Name + "." + suffix
 	}
-	return rec.Name
+	return made
 }
 
 func planChild(b *link.Builder, index int, p *units.Partition, before []units.Partition) {
@@ -382,6 +386,9 @@ func planChild(b *link.Builder, index int, p *units.Partition, before []units.Pa
 	on := link.Target{Link: name, IBDevice: parent.IBDevice, Port: parent.Port}
 	op := link.AddChild{On: on, Parent: b.Model.Target(parent), PKey: key.AsFull()}
 	a := link.Attribute{Name: "Partition", Wanted: key.AsFull().String() + " " + name}
+	if p.NetworkNamespace.Set {
+		a.Wanted += " in network namespace " + link.NamespaceName(p.Namespace())
+	}
 	defer func() { b.Attr(index, a) }()
 	block := func(why link.Reason) {
 		a.Why = why
@@ -406,6 +413,13 @@ func planChild(b *link.Builder, index int, p *units.Partition, before []units.Pa
 			continue
 		}
 		a.Actual = c.IPoIB.PKey.String() + " " + c.Name
+		if why := noNamespace(b, c.Name, p); why != (link.Reason{}) {
+			block(why)
+		} else if p.NetworkNamespace.Set && c.Name == name && !Leaves(b, c, p) {
+			block(link.Reason{Code: link.CodePKeyForeign,
+				Text: fmt.Sprintf("%s was not made by ibnetworkd: it is not moved to a network namespace", name),
+				Next: "ip link delete " + name + ", or ip link set " + name + " netns " + link.NamespaceName(p.Namespace())})
+		}
 		if c.Name != name && !b.Record.MadeChild(c) {
 			block(link.Reason{
 				Code: link.CodePKeyForeign,
@@ -416,8 +430,7 @@ func planChild(b *link.Builder, index int, p *units.Partition, before []units.Pa
 		}
 		return
 	}
-	if why := b.Moved(name, parent); why != (link.Reason{}) {
-		block(why)
+	if done := planAway(b, parent, p, &a, block); done {
 		return
 	}
 	if other, taken := b.Model.Snapshot().LinkByName(name); taken {

@@ -23,12 +23,8 @@ func (m *Model) addChild(o AddChild) error {
 		return errExist
 	}
 	m.last++
-	c := Link{
-		Index: m.last, Name: o.On.Link, Type: ARPHRDInfiniBand, Kind: "ipoib", Parent: p.Index,
-		Flags: FlagMulti, MTU: p.MTU, HWAddr: p.HWAddr, IBDevice: p.IBDevice, Port: p.Port,
-		IPoIB: &IPoIB{PKey: o.PKey.AsFull(), Mode: ib.ModeDatagram}, Driver: p.Driver, NetDriver: p.NetDriver, Path: p.Path,
-		Sysctl: map[string]string{},
-	}
+	c := ChildOf(p, o.On.Link, o.PKey)
+	c.Index = m.last
 	if m.Truth != nil {
 		c.MTU = m.Truth.AdapterMTU
 	}
@@ -37,6 +33,16 @@ func (m *Model) addChild(o AddChild) error {
 	m.fresh[c.Index], m.own[c.Index] = true, true
 	m.snap.Links = append(m.snap.Links, c)
 	return nil
+}
+
+// ChildOf is a P_Key child as the kernel makes it, without an index.
+func ChildOf(p *Link, name string, key ib.PKey) Link {
+	return Link{
+		Name: name, Type: ARPHRDInfiniBand, Kind: "ipoib", Parent: p.Index,
+		Flags: FlagMulti, MTU: p.MTU, HWAddr: p.HWAddr, IBDevice: p.IBDevice, Port: p.Port,
+		IPoIB: &IPoIB{PKey: key.AsFull(), Mode: ib.ModeDatagram}, Driver: p.Driver, NetDriver: p.NetDriver, Path: p.Path,
+		Sysctl: map[string]string{},
+	}
 }
 
 // ready reports whether the link has what carrier needs of the fabric: an

@@ -29,8 +29,11 @@ func (r *Record) NSIDs() (ids []int) {
 	return ids
 }
 
-// Leave notes that a link was moved, if it was made. It reports whether it was.
+// Leave notes that a link was moved by others, if it was made. It reports whether so.
 func (r *Record) Leave(m Moved) bool {
+	if slices.ContainsFunc(r.Away, func(x Away) bool { return x.Name == m.Name && x.On == m.Parent }) {
+		return false
+	}
 	left := Made{Kind: "ipoib", Name: m.Name, On: m.Parent}
 	child := func(e *LinkRecord) bool {
 		return e.Child && e.Parent == m.Parent && (e.Ifindex == m.Index || e.Ifindex == 0 && e.Name == m.Name)
@@ -82,7 +85,9 @@ func (r *Record) reconcileMoved(s *Snapshot) (changed bool) {
 	return changed
 }
 
-// Return forgets what was moved of a link: it is made again.
-func (r *Record) Return(parent int) {
+// Return forgets what was moved of a link: it is made again, if it is not known to be in
+// the network namespace of its unit.
+func (r *Record) Return(parent int, s *Snapshot) {
+	r.returnAway(parent, s)
 	r.Moved = slices.DeleteFunc(slices.Clone(r.Moved), func(m Left) bool { return m.On == parent })
 }

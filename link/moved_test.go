@@ -55,7 +55,7 @@ func TestMoved(t *testing.T) {
 	if !ended.Reconcile(&asVLAN) || len(ended.Moved) != 1 || ended.Moved[0].Kind != "ipoib" {
 		t.Errorf("after the end of the namespace: %+v", ended.Moved)
 	}
-	r.Return(9)
+	r.Return(9, with)
 	if len(r.Moved) != 0 {
 		t.Errorf("asked for again: %+v", r.Moved)
 	}

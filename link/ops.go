@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/units"
 )
 
 // Ops is one sample at least of each operation of this package, all on the link
@@ -34,6 +35,8 @@ func Ops() []Op {
 		SetBond{On: on, Has: BondOptions{Mode: 1, MIIMon: 20}, BondOptions: BondOptions{Mode: 1, MIIMon: 10, UpDelay: 100}},
 		SetPrimary{On: on, Slave: Target{Link: "net9", Ifindex: 9}},
 		DelLink{On: on},
+		MoveLink{On: on, Parent: 6, PKey: 0x8001, Namespace: units.NamespaceDir + "job"},
+		DelAway{On: on, Away: Away{Made: Made{Kind: "ipoib", Name: "net7.8001", On: 7}, Namespace: units.NamespaceDir + "job"}},
 		AddAddress{On: on, Address: v4},
 		AddAddress{On: on, Address: v6},
 		DelAddress{On: on, Address: v4},

@@ -43,6 +43,10 @@ func forOps(t testing.TB, op Op) *Snapshot {
 		l.Flags |= FlagUp | FlagLowerUp
 	case DelNextHop:
 		s.NextHops = []NextHopObject{o.NextHop}
+	case MoveLink:
+		s.Namespaces = []Namespace{{Path: o.Namespace, ID: -1}}
+	case DelAway:
+		s.Away = []AwayLink{{Made: o.Away.Made, Index: 8}}
 	case DelRule:
 		s.Rules = []Rule{o.Rule}
 	}
@@ -121,6 +125,8 @@ func TestRecordOps(t *testing.T) {
 			undo[op.String()] = DelNextHop{On: o.On, NextHop: o.NextHop}
 		case AddRule:
 			undo[op.String()] = DelRule{Rule: o.Rule}
+		case MoveLink:
+			undo[op.String()] = DelAway{Away: o.away()}
 		case AddBond:
 			undo[op.String()] = DelLink{On: o.On}
 		case SetMaster:

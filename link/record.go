@@ -33,6 +33,8 @@ type Record struct {
 	// Moved are P_Key children and VLANs that were made and then moved to another network
 	// namespace by others: they are not made again.
 	Moved []Left `json:"moved,omitempty"`
+	// Away are P_Key children that were moved to the network namespaces of units.
+	Away []Away `json:"away,omitempty"`
 	// Ports are the units that governed InfiniBand ports last, by GUID.
 	Ports []PortRecord `json:"ports,omitempty"`
 }
@@ -150,7 +152,8 @@ func (r *Record) Holds(l *Link) bool {
 		len(e.Routes) > 0 || len(e.Neighbors) > 0 || len(e.NextHops) > 0 || e.DNS != nil)) {
 		return true
 	}
-	return slices.ContainsFunc(r.Links, func(e *LinkRecord) bool { return e.Child && e.Parent == l.Index })
+	return slices.ContainsFunc(r.Links, func(e *LinkRecord) bool { return e.Child && e.Parent == l.Index }) ||
+		len(r.AwayFrom(l.Index)) > 0
 }
 
 // Remember notes for links, by index, whether their units keep what is recorded of
@@ -224,6 +227,8 @@ func (r *Record) Intend(op Op) {
 		if !slices.Contains(r.Rules, o.Rule) {
 			r.Rules = append(slices.Clone(r.Rules), o.Rule)
 		}
+	case MoveLink:
+		r.away(o)
 	case SetUp:
 		// The note that a link was activated must follow the effect: a note
 		// without the effect would leave the link down for good.
@@ -242,6 +247,8 @@ func (r *Record) Done(op Op) {
 		} else {
 			r.make(m) // it may have been removed first by the same plan
 		}
+	case DelAway:
+		r.removeAway(o.Away)
 	case SetUp:
 		e := r.of(o.On)
 		e.Activated, e.Deactivated = o.Up, !o.Up
@@ -308,6 +315,8 @@ func (r *Record) Failed(op Op) {
 		}
 	case AddChild:
 		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool { return e.Ifindex == 0 && e.Name == o.On.Link })
+	case MoveLink:
+		r.removeAway(o.away())
 	case AddBond, AddVRF:
 		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool { return e.Ifindex == 0 && e.master() && e.Name == op.Target().Link })
 	case SetMaster:
@@ -391,6 +400,7 @@ func (r *Record) Reconcile(s *Snapshot) (changed bool) {
 		r.Rules, changed = slices.DeleteFunc(slices.Clone(r.Rules), gone), true
 	}
 	changed = r.reconcileMoved(s) || changed
+	changed = r.reconcileAway(s) || changed
 	if gone := func(m Made) bool {
 		_, parent := s.Link(m.On)
 		_, isLink := s.LinkByName(m.Name)
@@ -447,7 +457,7 @@ func (r *Record) Clone() *Record {
 		return out
 	}
 	out.Rules, out.Made, out.Routes, out.Ports = slices.Clone(r.Rules), slices.Clone(r.Made), slices.Clone(r.Routes), slices.Clone(r.Ports)
-	out.NextHops, out.Moved = slices.Clone(r.NextHops), slices.Clone(r.Moved)
+	out.NextHops, out.Moved, out.Away = slices.Clone(r.NextHops), slices.Clone(r.Moved), slices.Clone(r.Away)
 	for _, e := range r.Links {
 		out.Links = append(out.Links, e.clone())
 	}

@@ -56,6 +56,8 @@ const (
 	CodePKeyInvalid      Code = "pkey-invalid"
 	CodePKeyDuplicate    Code = "pkey-duplicate"
 	CodeMoved            Code = "moved-to-namespace" // what was made is in another network namespace
+	CodeNoNamespace      Code = "no-namespace"       // the network namespace of a child does not exist
+	CodeOtherNamespace   Code = "in-other-namespace" // what a unit says of a link that is in another network namespace
 	CodePKeyForeign      Code = "pkey-in-use"        // another program's interface has it
 	CodeChildOfChild     Code = "child-of-child"
 	CodeNotIPoIB         Code = "not-ipoib"

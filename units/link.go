@@ -2,6 +2,7 @@ package units
 
 import (
 	"fmt"
+	"strings"
 
 	"ibnetworkd/ib"
 )
@@ -129,6 +130,20 @@ type Partition struct {
 	Mode                           Value[Mode]
 	MTUBytes                       Value[MTU]
 	IgnoreUserspaceMulticastGroups Value[bool]
+	// NetworkNamespace is a name in NamespaceDir or an absolute path; see Namespace.
+	NetworkNamespace Value[string]
+}
+
+// NamespaceDir is where ip netns has the network namespaces that it makes.
+const NamespaceDir = "/run/netns/"
+
+// Namespace is the path of the network namespace that the child is for, empty for that of
+// its parent.
+func (p *Partition) Namespace() string {
+	if n := p.NetworkNamespace.V; !p.NetworkNamespace.Set || strings.HasPrefix(n, "/") {
+		return n
+	}
+	return NamespaceDir + p.NetworkNamespace.V
 }
 
 // ChildName is the name of the child on parent: Name=, or the name that

@@ -50,6 +50,8 @@ func partitionSection() SectionSpec {
 			enumKey("Mode", false, modeWords, func(x *Partition) *Value[Mode] { return &x.Mode }),
 			{Name: "MTUBytes", Values: []string{"max"}, apply: scalar(func(x *Partition) *Value[MTU] { return &x.MTUBytes }, parseMTU)},
 			boolKey("IgnoreUserspaceMulticastGroups", false, func(x *Partition) *Value[bool] { return &x.IgnoreUserspaceMulticastGroups }),
+			{Name: "NetworkNamespace", essential: true,
+				apply: scalar(func(x *Partition) *Value[string] { return &x.NetworkNamespace }, parseNamespace)},
 		},
 	}
 }

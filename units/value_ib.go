@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"ibnetworkd/ib"
 )
@@ -68,6 +69,18 @@ func parseAbsPath(s string) (string, error) {
 		}
 	}
 	return s, nil
+}
+
+// parseNamespace reads a name in NamespaceDir or an absolute path.
+func parseNamespace(s string) (string, error) {
+	switch {
+	case strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }) || strings.HasSuffix(s, "/"):
+	case strings.HasPrefix(s, "/"):
+		return parseAbsPath(s)
+	case s != "." && s != ".." && len(s) <= 255 && !strings.Contains(s, "/"):
+		return s, nil
+	}
+	return "", fmt.Errorf("%q is neither the name of a network namespace in %s nor an absolute path to one", ib.Clip(s), NamespaceDir)
 }
 
 // parseRoutingEngines reads a comma-separated list of engine names.

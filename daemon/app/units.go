@@ -58,10 +58,8 @@ func onRequest(load func() *units.Set, request func()) (func() *units.Set, func(
 }
 
 func (a *App) unitFilesChanged() {
-	if a.edits == nil {
-		a.daemon.Wake(daemon.Scope{Reload: true})
-		return
-	}
+	// Where edits wait for a reload it is for the network namespaces that units name.
+	a.daemon.Wake(daemon.Scope{Reload: true})
 	a.edits.Units()
 }
 

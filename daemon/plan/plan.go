@@ -90,6 +90,7 @@ type note struct {
 	steps   []link.Step
 	blocked []link.Blocked
 	part    *units.Partition
+	leaves  bool // for the network namespace of part; no unit is applied
 }
 
 // Make plans.
@@ -320,6 +321,10 @@ func (p *planner) decide(index int, parent *units.Unit) {
 				n.part = nil
 			}
 		}
+		if n.leaves = ipoib.Leaves(p.b, l, n.part); n.leaves {
+			n.unit = nil
+			delete(p.units, index)
+		}
 	}
 	if n.unit == nil && n.part == nil {
 		if !p.in.Record.Holds(l) {
@@ -367,6 +372,10 @@ func (p *planner) removals(index int) {
 func (p *planner) additions(index int) {
 	p.noted(index, func(n *note) {
 		u := n.unit
+		if n.leaves {
+			ipoib.PlanLeave(p.b, index, n.part)
+			return
+		}
 		if u == nil && n.part == nil {
 			link.PlanNetwork(p.b, index, nil)
 			return
@@ -406,8 +415,24 @@ func (p *planner) additions(index int) {
 		roce.PlanGIDIndex(p.b, index, u, p.applied)
 		if o := n.owner(); o != nil {
 			ipoib.AddChildren(p.b, index, o)
+			p.refuseAway(index, o)
 		}
 	})
+}
+
+// refuseAway notes units that match children for other network namespaces.
+func (p *planner) refuseAway(index int, u *units.Unit) {
+	for i := range u.Partitions {
+		part, parent := &u.Partitions[i], p.b.Link(index)
+		if !part.NetworkNamespace.Set || parent.IPoIB == nil || parent.IsChild() {
+			continue
+		}
+		c := link.ChildOf(parent, part.ChildName(parent.Name), part.PartitionKey.V)
+		c.Udev.Initialized = true
+		if x := link.Govern(p.in.Snapshot, p.in.Units, &c).Unit; x != nil && x != u {
+			p.b.Block(link.Target{Link: c.Name}, nil, false, ipoib.UnitRefusal(c.Name, x, part))
+		}
+	}
 }
 
 // ignored says why a link is left alone although a unit matches it, zero if it
@@ -507,7 +532,9 @@ func (p *planner) result() Result {
 				in.Failed = append(in.Failed, b.Reason)
 			}
 		}
-		r.Links = append(r.Links, link.BuildStatus(in))
+		st := link.BuildStatus(in)
+		st.Required = st.Required && !n.leaves
+		r.Links = append(r.Links, st)
 	}
 	if !p.in.NoPorts {
 		r.Governing.Ports = link.GovernPorts(s, p.in.Units, r.Governing.Links, p.in.Record)

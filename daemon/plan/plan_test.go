@@ -95,6 +95,36 @@ ip link set storage up
 `,
 		},
 		{
+			name: "OK a child for another network namespace, and a unit for it",
+			units: map[string]string{
+				"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Partition]\nPartitionKey=0x8001\nNetworkNamespace=job\nMTUBytes=1500\n",
+				"20-p1.ibnetwork":  "[Match]\nPartitionKey=0x8001\n[Network]\nAddress=10.1.0.1/16\n",
+			},
+			sys: func(s *link.Snapshot) { s.Namespaces = []link.Namespace{{Path: "/run/netns/job", ID: -1}} },
+			want: `ip link set ib0 up
+ip link add link ib0 name ib0.8001 type ipoib pkey 0x8001
+ip link set ib0.8001 mtu 1500
+# blocked: ib0.8001: /etc/systemd/network/20-p1.ibnetwork matches ib0.8001, which is for network namespace job: the unit is not applied
+#   next: write Mode= and MTUBytes= in [Partition]; for addresses: ip -n job address add ADDRESS dev ib0.8001, or an ibnetworkd there
+`,
+		},
+		{
+			name: "OK its MTU is known, and it goes to the namespace",
+			units: map[string]string{
+				"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Partition]\nPartitionKey=0x8001\nNetworkNamespace=job\nMTUBytes=1500\n",
+			},
+			sys: func(s *link.Snapshot) {
+				s.Namespaces = []link.Namespace{{Path: "/run/netns/job", ID: -1}}
+				c := link.ChildOf(&s.Links[0], "ib0.8001", 0x8001)
+				c.Index, c.MTU = 9, 1500
+				s.Links[0].Flags |= link.FlagUp
+				s.Links = append(s.Links, c)
+			},
+			rec: &link.Record{Links: []*link.LinkRecord{{Ifindex: 9, Name: "ib0.8001", Child: true, Parent: 2, PKey: 0x8001,
+				AskedMTU: 1500}}},
+			want: "ip link set ib0.8001 netns job up\n",
+		},
+		{
 			name: "OK without a subnet manager the address waits", units: map[string]string{"10-ib0.ibnetwork": wiki},
 			sys: func(s *link.Snapshot) {
 				p := &s.Devices[0].Ports[0]
@@ -187,6 +217,9 @@ func randomSnapshot(t testing.TB, r *rand.Rand) *link.Snapshot {
 			index++
 		}
 		s.Devices = append(s.Devices, dev)
+	}
+	if r.IntN(2) == 0 {
+		s.Namespaces = []link.Namespace{{Path: units.NamespaceDir + "job", ID: -1}}
 	}
 	// A child that someone else made.
 	if r.IntN(2) == 0 {
@@ -370,7 +403,7 @@ func (w *world) narrow(t testing.TB, set *units.Set, delayed map[string]link.Rea
 func onlyMTU(p link.Plan) bool {
 	for _, s := range p.Steps {
 		switch o := s.Op.(type) {
-		case link.SetMTU:
+		case link.SetMTU, link.MoveLink: // a child is moved when its MTU is known
 		case link.SetSysctl:
 			if o.Key != "ipv6/mtu" {
 				return false

@@ -1,0 +1,64 @@
+package rtnl
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/kernel/nl"
+)
+
+// NamespaceID is the number by which this network namespace knows the one of an open
+// file, -1 if it has none. The error is EINVAL for a file that is no network namespace.
+func (c *Conn) NamespaceID(fd int) (id int, err error) {
+	id = -1
+	w := nl.Build(make([]byte, sizeRtGenMsg)...).Uint32(unix.NETNSA_FD, uint32(fd))
+	errs := c.Ask([]nl.Request{nl.NewRequest("get the number of a network namespace", unix.RTM_GETNSID, 0, w)},
+		func(_ int, typ uint16, b []byte) error {
+			if typ != unix.RTM_NEWNSID || len(b) < sizeRtGenMsg {
+				return fmt.Errorf("the kernel answered with message type %d", typ)
+			}
+			a := nl.ParseAttrs(b[sizeRtGenMsg:])
+			for a.Next() {
+				if a.Type() == unix.NETNSA_NSID {
+					id = int(int32(a.Uint32()))
+				}
+			}
+			return a.Err()
+		})
+	return id, errs[0]
+}
+
+// linkIn is the head of a message about a link of another network namespace.
+func linkIn(id, index int) *nl.Builder {
+	h := make([]byte, sizeIfInfo)
+	ne.PutUint32(h[4:], uint32(index))
+	return nl.Build(h...).Uint32(unix.IFLA_TARGET_NETNSID, uint32(id))
+}
+
+// LinkIn reads a link of the network namespace with a number: by its index, or by its
+// name where that is 0. The error is ENODEV if there is none, EINVAL if there is no such
+// namespace.
+func (c *Conn) LinkIn(id, index int, name string) (Link, error) {
+	w := linkIn(id, index).Uint32(unix.IFLA_EXT_MASK, extMask(false))
+	if index == 0 {
+		w.String(unix.IFLA_IFNAME, name)
+	}
+	return c.oneLink(nl.NewRequest(fmt.Sprintf("read link %s in network namespace %d", name, id), unix.RTM_GETLINK, 0, w))
+}
+
+// DelLinkIn removes a link of the network namespace with a number.
+func DelLinkIn(id, index int) Request {
+	return nl.NewRequest(fmt.Sprintf("delete link %d in network namespace %d", index, id), unix.RTM_DELLINK, 0, linkIn(id, index))
+}
+
+// MoveLink moves a link to the network namespace of an open file and brings it up there:
+// the kernel takes a link down that it moves, and sets its flags afterwards.
+func MoveLink(index, fd int) Request {
+	h := make([]byte, sizeIfInfo)
+	ne.PutUint32(h[4:], uint32(index))
+	ne.PutUint32(h[8:], unix.IFF_UP)
+	ne.PutUint32(h[12:], unix.IFF_UP)
+	return nl.NewRequest(fmt.Sprintf("move link %d to another network namespace", index), unix.RTM_NEWLINK, 0,
+		nl.Build(h...).Uint32(unix.IFLA_NET_NS_FD, uint32(fd)))
+}

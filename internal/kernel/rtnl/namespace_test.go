@@ -1,0 +1,72 @@
+package rtnl
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// otherNamespace is another network namespace, open.
+func otherNamespace(t *testing.T) *os.File {
+	t.Helper()
+	made := make(chan *os.File)
+	go func() {
+		runtime.LockOSThread() // never unlocked, as in kerneltest.Isolate
+		if unix.Unshare(unix.CLONE_NEWNET) == nil {
+			f, _ := os.Open("/proc/thread-self/ns/net")
+			made <- f
+		}
+		close(made)
+	}()
+	f := <-made
+	if f == nil {
+		t.Skip("no other network namespace")
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	return f
+}
+
+// A link is moved to another network namespace, is up and read there, and is deleted there.
+func TestNamespaces(t *testing.T) {
+	c := dial(t)
+	a, _ := pair(t, c)
+	other := otherNamespace(t)
+	fd := int(other.Fd())
+	if id, err := c.NamespaceID(fd); id != -1 || err != nil {
+		t.Errorf("before: %d, %v", id, err)
+	}
+	do(t, c, MoveLink(a.Index, fd))
+	id, err := c.NamespaceID(fd)
+	if id < 0 || err != nil {
+		t.Fatalf("after: %d, %v", id, err)
+	}
+	l, err := c.LinkIn(id, 0, "va")
+	if err != nil || !l.Up() {
+		t.Fatalf("by name: %+v, %v", l, err)
+	}
+	if x, err := c.LinkIn(id, l.Index, ""); err != nil || x.Name != "va" {
+		t.Errorf("by index: %+v, %v", x, err)
+	}
+	if _, err := c.LinkByName("va", false); !errors.Is(err, unix.ENODEV) {
+		t.Errorf("it is here: %v", err)
+	}
+	do(t, c, DelLinkIn(id, l.Index))
+	if _, err := c.LinkIn(id, l.Index, ""); !errors.Is(err, unix.ENODEV) {
+		t.Errorf("deleted: %v", err)
+	}
+	if _, err := c.LinkIn(id+70, 1, ""); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("no such namespace: %v", err)
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if _, err := c.NamespaceID(int(f.Fd())); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("a file: %v", err)
+	}
+}

@@ -77,22 +77,7 @@ func (w *sweep) route(ctx context.Context) error {
 	if !sameShape(s.prog.fabric, f) || s.prog.want.lft == nil || s.prog.reroute {
 		s.prog.reroute = false
 		g := s.routed(f)
-		opt := s.cfg.Route
-		opt.Previous, opt.Order = w.have.lft, w.was.order
-		opt.SL, opt.Trunk = w.was.sl.Carry(w.was.at, g), route.CarryTrunk(w.was.trunk, w.was.at, g)
-		q := s.cfg.QoS
-		if q != nil {
-			inUse, fewest := w.lanesInUse()
-			q = &qos.Options{MaxVLs: q.MaxVLs, Weights: q.Weights, High: q.High, InUse: inUse}
-			if w.regained {
-				opt.Order = nil // what was made do with does not count as tables in force
-			}
-			if len(s.prog.noVLs) == 0 {
-				opt.Layers = min(levels(q), fewest)
-			}
-		}
-		own := s.cfg.ownLevels()
-		opt.OwnLevels = len(own) > 0
+		opt, q, own := w.routeOptions(g)
 		r, err := compute(ctx, s, func() built { return build(g, opt, q) })
 		if err != nil {
 			return err
@@ -131,6 +116,28 @@ func (w *sweep) route(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// routeOptions are the options for routes of g, the lanes that they may use, and what has
+// service levels of its own.
+func (w *sweep) routeOptions(g *fabric.Fabric) (opt route.Options, q *qos.Options, own []string) {
+	s := w.s
+	opt = s.cfg.Route
+	opt.Previous, opt.Order = w.have.lft, w.was.order
+	opt.SL, opt.Trunk = w.was.sl.Carry(w.was.at, g), route.CarryTrunk(w.was.trunk, w.was.at, g)
+	if q = s.cfg.QoS; q != nil {
+		inUse, fewest := w.lanesInUse()
+		q = &qos.Options{MaxVLs: q.MaxVLs, Weights: q.Weights, High: q.High, InUse: inUse}
+		if w.regained {
+			opt.Order = nil // what was made do with does not count as tables in force
+		}
+		if len(s.prog.noVLs) == 0 {
+			opt.Layers = min(levels(q), fewest)
+		}
+	}
+	own = s.cfg.ownLevels()
+	opt.OwnLevels = len(own) > 0
+	return opt, q, own
 }
 
 // planPKeys applies the partitions to the fabric.

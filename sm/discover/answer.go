@@ -23,11 +23,13 @@ func (d *Discovery) gotRecheck(i int32, r *smp.Reply) {
 		return
 	}
 	was := x.si.LinearFDBTop()
+	x.moved = false
 	x.si = mad.SwitchInfoOf(&r.Data)
 	if x.si.LinearFDBTop() == 0 && was != 0 {
 		d.restarted(i)
 	}
 	if x.si.PortStateChange() {
+		d.stirred = append(d.stirred, i)
 		d.urgent.push(tag(kClear, 0, i, 0))
 		return
 	}
@@ -287,7 +289,7 @@ func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
 		x.noExtSpeeds = (q.info.CapMask()|x.ports.at(0).info.CapMask())&mad.CapExtendedSpeeds == 0
 	}
 	if had && was != q.info {
-		d.res.Changed = true
+		d.res.Changed, x.moved = true, true
 	}
 	if !x.sw() || p == 0 {
 		if !had || x.unknown {
@@ -329,7 +331,7 @@ func (d *Discovery) restarted(i int32) {
 	if x.unknown {
 		return
 	}
-	x.unknown = true
+	x.unknown, x.moved = true, true
 	x.ports.at(0).lid = 0
 	for p := range x.ports.n {
 		if x.ports.get(p).pkeys != nil {

@@ -224,7 +224,7 @@ func (d *Discovery) request(t uint64) (smp.Request, bool) {
 		if !x.sw() {
 			return r, d.caPath(i, p, &r.Path)
 		}
-	case kSelf, kStill:
+	case kSelf, kStill, kCount:
 		r.Attr = mad.AttrNodeInfo
 	case kDesc:
 		r.Attr = mad.AttrNodeDescription
@@ -305,4 +305,31 @@ func (d *Discovery) paths() {
 func extends(route, to []uint8, hop uint8) bool {
 	n := len(to)
 	return len(route) == n+1 && route[n] == hop && bytes.Equal(route[:n], to)
+}
+
+// askCounts asks the switches that reported a change of a port, of which no port that is
+// known has one, how many ports they have: a module that is plugged in restarts none.
+func (d *Discovery) askCounts() {
+	for _, i := range d.stirred {
+		if x := &d.nodes[i]; !x.gone && !x.moved {
+			d.back.push(tag(kCount, 0, i, 0))
+		}
+	}
+	d.stirred = nil
+}
+
+// gotCount reads the ports that a switch has got.
+func (d *Discovery) gotCount(i int32, r *smp.Reply) {
+	x := &d.nodes[i]
+	var ni mad.NodeInfo
+	if !r.OK() || ni.Decode(r.Data[:]) != nil || !valid(&ni) || ni.NodeGUID != x.ni.NodeGUID || ni.NodeType != x.ni.NodeType ||
+		ni.NumPorts <= x.ni.NumPorts || d.claimed+int(ni.NumPorts-x.ni.NumPorts) >= maxPorts {
+		return
+	}
+	was := x.ports.n
+	x.ni.NumPorts = ni.NumPorts
+	x.ports.grow(int(ni.NumPorts) + 1)
+	d.claimed += x.ports.n - was
+	d.res.Changed = true
+	d.askPorts(i, was)
 }

@@ -92,6 +92,7 @@ type dnode struct {
 	unknown     bool
 	gone        bool // not reachable any more
 	recheck     bool // its ports are asked although they are known
+	moved       bool // a port of it is not as it was known
 	queued      bool
 	noExtSpeeds bool // see fabric.Node
 	// Of a switch with many ports some are asked first: see askPorts.
@@ -124,6 +125,7 @@ const (
 	kVerifyProbe // NodeInfo through that port
 	kSelf        // NodeInfo of a switch that may be one with another: see alike
 	kStill       // NodeInfo of a node that was found with other properties
+	kCount       // NodeInfo of a switch: how many ports it has now
 )
 
 // Tag layout: kind 8 | extra 16 | node 32 | port 8.
@@ -157,6 +159,7 @@ type Discovery struct {
 	claims                    []claim
 	nameless                  []nameless
 	twoGUIDs                  []changing
+	stirred                   []int32          // switches that reported a change of a port
 	replaced                  map[ib.GUID]bool // that were found with other properties in this walk
 	dirty                     bool             // paths are to be computed again
 	full                      bool             // MaxNodes was reached
@@ -324,6 +327,9 @@ func (d *Discovery) Next() (smp.Request, bool) {
 			// Where requests get lost every turn would wait for one.
 			d.start(int32(d.turns.pop()))
 			continue
+		case d.waiting == 0 && len(d.stirred) > 0:
+			d.askCounts()
+			continue
 		default:
 			return smp.Request{}, false
 		}
@@ -441,5 +447,7 @@ func (d *Discovery) Step(r *smp.Reply) {
 		d.gotSelf(i, extra, r)
 	case kStill:
 		d.gotStill(i, extra, r)
+	case kCount:
+		d.gotCount(i, r)
 	}
 }

@@ -13,6 +13,13 @@ func makePorts(n int) ports {
 	return ports{n: n, chunk: make([]*[portChunk]dport, (n+portChunk-1)/portChunk)}
 }
 
+// grow adds ports.
+func (t *ports) grow(n int) {
+	more := makePorts(n)
+	copy(more.chunk, t.chunk)
+	*t = more
+}
+
 // at is a port to be read and written.
 func (t *ports) at(p int) *dport {
 	c := t.chunk[p/portChunk]

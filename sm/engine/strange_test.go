@@ -204,3 +204,42 @@ func TestPortCountChanges(t *testing.T) {
 		}
 	}
 }
+
+// A switch that gets ports without a restart, as by a module that is plugged in, reports
+// that one of them came up; they are found, and the others go on.
+func TestPortsAreAdded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.Star(8, 8)
+		log := new(buffer)
+		w := newWorld(t, f, simfabric.Options{})
+		defer w.close()
+		sw := &f.Nodes[f.Switches[0].Node]
+		set := func(n uint8) { w.sim.SetNodeInfo(sw.GUID, func(ni *mad.NodeInfo) { ni.NumPorts = n }) }
+		set(5)
+		for p := uint8(6); p <= 8; p++ {
+			w.sim.Cut(sw.GUID, p)
+		}
+		s, _ := w.manager(f.SMPort, engine.Config{Log: slog.New(slog.NewTextHandler(log, nil))})
+		time.Sleep(5 * time.Second)
+		if n := len(s.Snapshot().Fabric.EndPorts); n != 6 {
+			t.Fatalf("%d end ports", n)
+		}
+		before := w.sim.Counters().SMPs[mad.AttrNodeInfo].Get
+		w.sim.Flap(sw.GUID, 3)
+		time.Sleep(5 * time.Second)
+		if n := w.sim.Counters().SMPs[mad.AttrNodeInfo].Get - before; n != 1 { // of the host
+			t.Errorf("a link that flaps costs %d NodeInfo", n)
+		}
+		set(8)
+		for p := uint8(6); p <= 8; p++ {
+			w.sim.Restore(sw.GUID, p)
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		w.settle(f.SMPort, s, time.Second)
+		if strings.Contains(log.String(), "duplicate") || strings.Contains(log.String(), "WARN") {
+			t.Error(log)
+		}
+		w.othersWork(t, nil)
+	})
+}

@@ -190,6 +190,12 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 func (d *Discovery) claim(i int32, p uint8, ni mad.NodeInfo, k kind, node int32, port uint8) {
 	if len(d.claims) < 1<<16 {
 		d.claims = append(d.claims, claim{i, p, ni})
+		if k == kStill {
+			if d.reshaped == nil {
+				d.reshaped = map[ib.GUID][]uint16{}
+			}
+			d.reshaped[ni.NodeGUID] = append(d.reshaped[ni.NodeGUID], uint16(len(d.claims)-1))
+		}
 		d.back.push(tag(k, uint16(len(d.claims)-1), node, port))
 	}
 }

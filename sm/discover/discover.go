@@ -159,19 +159,20 @@ type Discovery struct {
 	claims                    []claim
 	nameless                  []nameless
 	twoGUIDs                  []changing
-	stirred                   []int32          // switches that reported a change of a port
-	replaced                  map[ib.GUID]bool // that were found with other properties in this walk
-	dirty                     bool             // paths are to be computed again
-	full                      bool             // MaxNodes was reached
-	turning                   int32            // the switch whose turn it is, -1 none
-	switches                  int              // that this walk found
-	checkSwitches, checkNodes int              // at how many bound is called next
-	checkAsked                int              // or at how many SMPs
-	stopped                   bool             // a budget is used up
-	resumed                   bool             // the walk began with what was known
-	lossy                     bool             // a request got lost
-	asked                     int              // SMPs so far
-	claimed                   int              // ports of all nodes
+	reshaped                  map[ib.GUID][]uint16 // claims by nodes with other properties
+	stirred                   []int32              // switches that reported a change of a port
+	replaced                  map[ib.GUID]bool     // that were found with other properties in this walk
+	dirty                     bool                 // paths are to be computed again
+	full                      bool                 // MaxNodes was reached
+	turning                   int32                // the switch whose turn it is, -1 none
+	switches                  int                  // that this walk found
+	checkSwitches, checkNodes int                  // at how many bound is called next
+	checkAsked                int                  // or at how many SMPs
+	stopped                   bool                 // a budget is used up
+	resumed                   bool                 // the walk began with what was known
+	lossy                     bool                 // a request got lost
+	asked                     int                  // SMPs so far
+	claimed                   int                  // ports of all nodes
 	clock                     clock
 	res                       Result
 }

@@ -305,4 +305,10 @@ func (d *Discovery) gotStill(j int32, extra uint16, r *smp.Reply) {
 	d.replaced[c.ni.NodeGUID] = true
 	k := d.add(c.ni, smp.PathTo(d.nodes[c.from].path, c.fromP))
 	d.link(c.from, c.fromP, k, c.ni)
+	// Its other ports were found while the old one was asked.
+	for _, n := range d.reshaped[c.ni.NodeGUID] {
+		if o := d.claims[n]; !d.nodes[o.from].out && d.nodes[o.from].ports.at(int(o.fromP)).peer < 0 {
+			d.probe(o.from, o.fromP)
+		}
+	}
 }

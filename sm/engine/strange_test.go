@@ -243,3 +243,57 @@ func TestPortsAreAdded(t *testing.T) {
 		w.othersWork(t, nil)
 	})
 }
+
+// An adapter with two ports that resets as another device, after its firmware was changed,
+// comes back with both of them, whichever is found first, and is no duplicate.
+func TestDeviceChanges(t *testing.T) {
+	for name, reset := range map[string]func(w *world, g ib.GUID){
+		"both ports":      func(w *world, g ib.GUID) { w.sim.Reboot(g) },
+		"the first port":  func(w *world, g ib.GUID) { w.sim.Flap(g, 1) },
+		"the second port": func(w *world, g ib.GUID) { w.sim.Flap(g, 2) },
+		"one after the other": func(w *world, g ib.GUID) {
+			w.sim.Flap(g, 2)
+			time.Sleep(3 * time.Second)
+			w.sim.Flap(g, 1)
+		},
+	} {
+		for seed := range 3 {
+			synctest.Test(t, func(t *testing.T) {
+				m := gen.New()
+				a, b := m.Switch(8), m.Switch(8)
+				m.Link(a, 7, b, 7)
+				m.Link(a, 8, b, 8)
+				sm, two, other := m.Host(1), m.Host(2), m.Host(1)
+				m.Link(sm, 1, a, 1)
+				m.Link(two, 1, []int{a, b, a}[seed], 2)
+				m.Link(two, 2, []int{b, a, a}[seed], 3)
+				m.Link(other, 1, b, 1)
+				f := m.Done(sm)
+				log := new(buffer)
+				w := newWorld(t, f, simfabric.Options{DelayMin: 20 * time.Microsecond, DelayMax: 20 * time.Microsecond})
+				defer w.close()
+				var g ib.GUID
+				for i := range f.Nodes {
+					if f.Nodes[i].Switch == fabric.None && f.Nodes[i].NumPorts == 2 {
+						g = f.Nodes[i].GUID
+					}
+				}
+				s, _ := w.manager(f.SMPort, engine.Config{Log: slog.New(slog.NewTextHandler(log, nil))})
+				w.settle(f.SMPort, s, 3*time.Second)
+				w.sim.SetNodeInfo(g, func(ni *mad.NodeInfo) { ni.DeviceID++ })
+				reset(w, g)
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				w.settle(f.SMPort, s, time.Second)
+				x := s.Snapshot().Fabric
+				if n := x.NodeByGUID(g); x.Nodes[n].DeviceID != f.Nodes[f.NodeByGUID(g)].DeviceID+1 {
+					t.Errorf("%s, %d: device %#x", name, seed, x.Nodes[n].DeviceID)
+				}
+				if strings.Contains(log.String(), "WARN") {
+					t.Errorf("%s, %d: %s", name, seed, log)
+				}
+				w.othersWork(t, nil)
+			})
+		}
+	}
+}

@@ -1,6 +1,8 @@
 package arpprobe
 
 import (
+	"net/netip"
+
 	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/plan"
 	"ibnetworkd/ib"
@@ -8,8 +10,8 @@ import (
 	"ibnetworkd/link/arp"
 )
 
-// announced is an address that peers may know with another hardware address: of an IPoIB
-// link, which has the queue pair number and changes with each restart of the driver.
+// announced is an address that peers may know with another hardware address: another
+// host's, or that of an IPoIB link before a restart of the driver gave it another queue pair.
 type announced struct {
 	name      string
 	cfg       arp.Config
@@ -22,18 +24,18 @@ type announcer struct {
 	m *arp.Announcer
 }
 
-// announces lists the IPv4 addresses of IPoIB links that a unit is applied to, without
-// those that are probed, which their probers announce.
+// announces lists the IPv4 addresses to announce of links that a unit is applied to: all of
+// an IPoIB link, those that were probed (RFC 5227, section 2.3) of an Ethernet link.
 func announces(v daemon.View, probed map[place]wanted) map[place]announced {
 	out := map[place]announced{}
 	for i := range v.Snapshot.Links {
 		l := &v.Snapshot.Links[i]
-		if !l.IsInfiniBand() || l.Master != 0 && l.SlaveKind != link.KindVRF || plan.Served(v.Snapshot, v.Governing, l) == nil {
+		if l.Master != 0 && l.SlaveKind != link.KindVRF || plan.Served(v.Snapshot, v.Governing, l) == nil {
 			continue
 		}
 		for _, a := range l.Addresses {
 			at := place{l.Index, a.Prefix.Addr()}
-			if _, ok := probed[at]; ok || !at.about.Is4() {
+			if !at.about.Is4() || !l.IsInfiniBand() && !leased(l, at.about) && !probes(probed, at) {
 				continue
 			}
 			out[at] = announced{name: l.Name, cfg: arp.Config{HType: l.Type, HWAddr: l.HWAddr}, broadcast: l.AllHosts(),
@@ -41,6 +43,17 @@ func announces(v daemon.View, probed map[place]wanted) map[place]announced {
 		}
 	}
 	return out
+}
+
+// probes reports whether a prober is to be of an address, or of the link-local one that it is.
+func probes(probed map[place]wanted, at place) bool {
+	_, ok := probed[at]
+	return ok || at.about == probed[place{index: at.index}].linkLocal
+}
+
+// leased reports whether the daemon's DHCP client has the address, which it has probed.
+func leased(l *link.Link, a netip.Addr) bool {
+	return l.DHCP != nil && l.DHCP.Lease != nil && l.DHCP.Lease.Address.Addr() == a
 }
 
 // known are the addresses that links had when the daemon began, with their hardware

@@ -15,7 +15,7 @@ import (
 )
 
 // Which addresses are announced: all IPv4 ones of IPoIB links that the unit is applied to,
-// without those that are probed, that the daemon found, or of slaves of a bond.
+// those of Ethernet links that were probed, none that the daemon found or of a slave.
 func TestAnnounces(t *testing.T) {
 	hw := func(s string) ib.HWAddr {
 		x, err := ib.ParseHWAddr(s + ":00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d1")
@@ -33,11 +33,19 @@ func TestAnnounces(t *testing.T) {
 		change func(*link.Link)
 		want   int
 	}{
-		"IPoIB":     {unit, func(*link.Link) {}, 2},
-		"Ethernet":  {unit, func(l *link.Link) { l.Type = 1 }, 0},
+		"IPoIB":            {unit, func(*link.Link) {}, 2},
+		"Ethernet":         {unit, func(l *link.Link) { l.Type = 1 }, 0},
+		"probed, Ethernet": {unit + "DuplicateAddressDetection=ipv4\n", func(l *link.Link) { l.Type = 1 }, 1},
+		"link-local, Ethernet": {unit + "LinkLocalAddressing=ipv4\n", func(l *link.Link) {
+			l.Type = 1
+			l.Addresses[1] = link.Address{Prefix: netip.MustParsePrefix("169.254.7.7/16"), Scope: link.ScopeLink}
+		}, 1},
+		"leased, Ethernet": {unit, func(l *link.Link) {
+			l.Type, l.DHCP = 1, &link.DHCP{Lease: &link.Lease{Address: l.Addresses[1].Prefix}}
+		}, 1},
 		"a slave":   {unit, func(l *link.Link) { l.Master = 7 }, 0},
 		"in a VRF":  {unit, func(l *link.Link) { l.Master, l.SlaveKind = 7, link.KindVRF }, 2},
-		"probed":    {unit + "DuplicateAddressDetection=ipv4\n", func(*link.Link) {}, 1},
+		"probed":    {unit + "DuplicateAddressDetection=ipv4\n", func(*link.Link) {}, 2},
 		"unmanaged": {unit, func(l *link.Link) { l.OtherManagers = []string{"NetworkManager"} }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {

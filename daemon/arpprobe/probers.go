@@ -1,5 +1,5 @@
-// Package arpprobe probes the IPv4 addresses of units that ask for it, and announces those
-// of IPoIB links: it owns the sockets and the timer. What is sent and found is decided by
+// Package arpprobe probes the IPv4 addresses of units that ask for it, and announces these,
+// leased ones and those of IPoIB links: it owns the sockets and the timer. What is sent and found is decided by
 // link/arp; what becomes of it by the planners.
 package arpprobe
 
@@ -235,7 +235,8 @@ func (p *Probers) reconcile() {
 func (p *Probers) begin(x *prober) {
 	x.trouble = ""
 	ready := x.carrier && p.open(x) // otherwise a probe is not sent, or its answer not received
-	p.after(x, x.m.Link(p.now(), ready, x.downs, x.has(x.about)))
+	x.m.Link(p.now(), ready, x.downs, x.has(x.about))
+	p.after(x, nil)
 }
 
 // open opens the sockets of a prober that are not open.
@@ -316,7 +317,8 @@ func (p *Probers) receive(e packet.Event) {
 		case errors.Is(e.Err, packet.ErrOversized):
 		case e.Err != nil: // the link went down: what the loop observes next opens the socket again
 			x.listener = x.listener.Close()
-			p.after(x, x.m.Link(p.now(), false, x.downs, x.has(x.about)))
+			x.m.Link(p.now(), false, x.downs, x.has(x.about))
+			p.after(x, nil)
 		default:
 			p.after(x, x.m.ARP(p.now(), e.Data, x.own))
 		}

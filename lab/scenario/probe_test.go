@@ -1,12 +1,18 @@
 package scenario
 
 import (
+	"os"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"ibnetworkd/lab"
 	"ibnetworkd/link"
+	"ibnetworkd/link/arp"
 )
 
 // The unit's IPv4 addresses are probed by ARP on IPoIB: one that another host uses is not
@@ -44,6 +50,7 @@ func TestProbedAddress(t *testing.T) {
 			}
 			return false
 		}
+		announcements := overheardARP(g, "other")
 		d := startDaemon(g)
 		begin := time.Now()
 		d.wait("ib0", "10.11.0.8 only, and a conflict", 40*time.Second, func(s link.Status) bool {
@@ -52,6 +59,13 @@ func TestProbedAddress(t *testing.T) {
 		took := time.Since(begin)
 		if took < 4*time.Second {
 			g.Errorf("10.11.0.8 was set after %v, before three probes and their answers", took)
+		}
+		time.Sleep(arp.AnnounceInterval + time.Second)
+		ll, _, _ := strings.Cut(linkLocal(), "/")
+		for _, a := range []string{"10.11.0.7", "10.11.0.8", ll} {
+			if n := announcements(a); n != map[bool]int{false: 0, true: arp.AnnounceNum}[a != "10.11.0.7"] {
+				g.Errorf("%s was announced %d times", a, n)
+			}
 		}
 
 		if out := g.Exec("ibnetctl", "plan"); !strings.Contains(out, "# blocked: ib0: another host uses 10.11.0.7: "+other) {
@@ -100,4 +114,43 @@ func TestProbedAddress(t *testing.T) {
 		})
 		g.Logf("%s, then %s; set after %v, then: %s", own, linkLocal(), took.Round(time.Millisecond), grep(d.p.Output(), "another host"))
 	})
+}
+
+// overheardARP counts the announcements of an address that arrive in a network namespace.
+func overheardARP(g *lab.G, netns string) func(addr string) int {
+	var mu sync.Mutex
+	seen := map[string]int{}
+	opened := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread stays in the namespace and ends with the goroutine
+		f, err := os.Open("/run/netns/" + netns)
+		if err != nil {
+			opened <- err
+			return
+		}
+		if err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
+			opened <- err
+			return
+		}
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM, arp.EtherType>>8|arp.EtherType&0xff<<8)
+		opened <- err
+		b := make([]byte, 256)
+		for err == nil {
+			var n int
+			n, _, err = unix.Recvfrom(fd, b, 0)
+			if p, ok := arp.Parse(b[:max(n, 0)], 20); ok && p.Sender == p.Target {
+				mu.Lock()
+				seen[p.Sender.String()]++
+				mu.Unlock()
+			}
+		}
+	}()
+	if err := <-opened; err != nil {
+		g.Fatal(err)
+	}
+	return func(addr string) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return seen[addr]
+	}
 }

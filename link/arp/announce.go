@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Announcer announces an address that a link has and that nothing probes: hosts that know
-// it with a former hardware address correct their entries (RFC 5227, section 2.3; the
+// Announcer announces an address that a link has: hosts that know it with another
+// hardware address correct their entries (RFC 5227, section 2.3; the
 // kernel's arp_process). The caller calls Tick at Deadline; now is as of Prober.
 type Announcer struct {
 	cfg   Config

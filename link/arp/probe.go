@@ -44,23 +44,22 @@ type Config struct {
 }
 
 // Prober finds out whether another host uses an address: before the link has it, and while
-// it has it. Each method gives the packets to broadcast; the caller calls Tick at Deadline.
+// it has it. Tick and ARP give the packets to broadcast; the caller calls Tick at Deadline.
 // now is a time that only grows and is never 0.
 type Prober struct {
 	cfg   Config
 	about netip.Addr
 	rnd   *rand.Rand
 
-	carrier       bool
-	downs         uint32 // losses of carrier
-	inUse         bool   // the link has the address
-	state         link.ProbeState
-	by            ib.HWAddr     // the host that uses the address, while the state is ProbeConflict
-	probing       bool          // probes are sent; also in ProbeConflict, to see it end
-	sent          int           // probes of this round
-	announcements int           // still to send
-	due           time.Duration // 0 for nothing
-	defence       time.Duration // when the address was defended last
+	carrier bool
+	downs   uint32 // losses of carrier
+	inUse   bool   // the link has the address
+	state   link.ProbeState
+	by      ib.HWAddr     // the host that uses the address, while the state is ProbeConflict
+	probing bool          // probes are sent; also in ProbeConflict, to see it end
+	sent    int           // probes of this round
+	due     time.Duration // 0 for nothing
+	defence time.Duration // when the address was defended last
 }
 
 // New makes a prober of an address. seed is of its random times.
@@ -76,21 +75,16 @@ func (p *Prober) Deadline() time.Duration { return p.due }
 
 // Link takes the state of the link: its carrier, how often it was lost, and whether the
 // link has the address.
-func (p *Prober) Link(now time.Duration, carrier bool, downs uint32, inUse bool) (out [][]byte) {
-	added := inUse && !p.inUse
+func (p *Prober) Link(now time.Duration, carrier bool, downs uint32, inUse bool) {
 	again := carrier && (!p.carrier || downs != p.downs)
 	p.carrier, p.downs, p.inUse = carrier, downs, inUse
 	switch {
 	case !carrier:
-		p.state, p.by, p.probing, p.announcements, p.due = link.ProbeStopped, ib.HWAddr{}, false, 0, 0
+		p.state, p.by, p.probing, p.due = link.ProbeStopped, ib.HWAddr{}, false, 0
 	case again:
-		p.state, p.by, p.announcements = link.ProbeProbing, ib.HWAddr{}, 0
+		p.state, p.by = link.ProbeProbing, ib.HWAddr{}
 		p.startProbing(now + Between(p.rnd, 0, ProbeWait))
-	case added && p.state == link.ProbeFree:
-		p.announcements = AnnounceNum
-		out = p.announce(now)
 	}
-	return out
 }
 
 // startProbing begins a round of probes at a time.
@@ -101,8 +95,6 @@ func (p *Prober) Tick(now time.Duration) [][]byte {
 	switch {
 	case p.due == 0 || now < p.due:
 		return nil
-	case p.announcements > 0:
-		return p.announce(now)
 	case !p.probing: // in a conflict: has it ended?
 		p.startProbing(now)
 	case p.sent == ProbeNum:
@@ -115,15 +107,6 @@ func (p *Prober) Tick(now time.Duration) [][]byte {
 		p.due = now + Between(p.rnd, ProbeMin, ProbeMax)
 	}
 	return p.cfg.request(netip.IPv4Unspecified(), p.about)
-}
-
-func (p *Prober) announce(now time.Duration) [][]byte {
-	p.announcements--
-	p.due = 0
-	if p.announcements > 0 {
-		p.due = now + AnnounceInterval
-	}
-	return p.cfg.announcement(p.about)
 }
 
 // ARP takes an ARP packet of the link. own are the hardware addresses of this host, whose
@@ -140,7 +123,7 @@ func (p *Prober) ARP(now time.Duration, b []byte, own []ib.HWAddr) [][]byte {
 	if p.state != link.ProbeConflict {
 		p.by = a.From // and not of every further packet, which may be forged
 	}
-	p.state, p.probing, p.announcements, p.due = link.ProbeConflict, false, 0, now+RateLimitInterval
+	p.state, p.probing, p.due = link.ProbeConflict, false, now+RateLimitInterval
 	if !p.inUse || p.defence != 0 && now < p.defence+DefendInterval {
 		return nil
 	}

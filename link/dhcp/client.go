@@ -9,7 +9,6 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
-	"ibnetworkd/link/arp"
 )
 
 // Config is how a client presents itself and what it asks for.
@@ -54,7 +53,6 @@ type Client struct {
 	lease    *link.Lease   // that is used
 	probed   *link.Lease   // that is being probed
 	probes   int
-	announce int
 	renewAt  time.Duration
 	hop      netip.Addr // next hop to the server while its hardware address is asked for
 	hopTries int
@@ -135,7 +133,7 @@ func (c *Client) stop() {
 	if c.state == link.DHCPProbing {
 		c.probed = nil
 	}
-	c.state, c.deadline, c.tries, c.announce = link.DHCPStopped, 0, 0, 0
+	c.state, c.deadline, c.tries = link.DHCPStopped, 0, 0
 	if c.lease != nil {
 		c.deadline = c.end()
 	}
@@ -308,29 +306,12 @@ func (c *Client) schedule(now time.Duration) {
 		c.begin(now, link.DHCPRebinding)
 		c.transmit(now)
 	}
-	if c.announce > 0 {
-		c.deadline = soonest(c.deadline, now+arp.AnnounceInterval)
-	}
-}
-
-func soonest(a, b time.Duration) time.Duration {
-	if a == 0 {
-		return b
-	}
-	return min(a, b)
 }
 
 func (c *Client) tickBound(now time.Duration) {
-	if c.announce > 0 {
-		c.announce--
-		c.arp(c.lease.Address.Addr(), c.lease.Address.Addr())
-	}
 	switch {
 	case c.state == link.DHCPBound && (c.renewAt == 0 || now < c.renewAt):
 		c.deadline = c.renewAt
-		if c.announce > 0 {
-			c.deadline = soonest(c.deadline, now+arp.AnnounceInterval)
-		}
 	case c.state == link.DHCPBound:
 		c.penalty = 0
 		c.begin(now, link.DHCPRenewing)

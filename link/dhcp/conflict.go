@@ -32,10 +32,7 @@ func (c *Client) probe(now time.Duration) {
 			c.deadline = now + arp.Between(c.rnd, arp.ProbeMin, arp.ProbeMax)
 		}
 	default:
-		c.announce = arp.AnnounceNum
 		c.use(now, c.probed)
-		c.announce--
-		c.arp(c.lease.Address.Addr(), c.lease.Address.Addr())
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 func (m *Model) addAddress(l *Link, o AddAddress) error {
 	a := o.Address
 	is6 := a.Prefix.Addr().Is6()
-	if is6 && (m.snap.Host.NoIPv6 || l.Sysctl["ipv6/disable_ipv6"] == "1" || l.MTU < 1280) {
+	if is6 && (m.snap.Host.NoIPv6 || l.Sysctl[disableIPv6] == "1" || l.MTU < 1280) {
 		return errInvalid
 	}
 	for i, x := range l.Addresses {

@@ -18,7 +18,7 @@ func (m *Model) setNextHop(l *Link, o SetNextHop) error {
 		if m.snap.route6Over(n.ID).Dst.IsValid() && m.snap.hasIPv4(n) {
 			return errInvalid // fib6_check_nh_list
 		}
-	case n.Family == 6 && !n.Blackhole && l.Sysctl["ipv6/disable_ipv6"] == "1":
+	case n.Family == 6 && !n.Blackhole && l.Sysctl[disableIPv6] == "1":
 		return errPermission
 	case n.Family == 6 && (m.snap.Host.NoIPv6 || !n.Blackhole && l.MTU < 1280):
 		return errInvalid

@@ -172,9 +172,9 @@ func noIPv6(kernel bool, l *Link) Reason {
 		return Reason{Code: CodeNoIPv6, Text: "this kernel has no IPv6"}
 	case l.MTU != 0 && l.MTU < 1280:
 		return Reason{Code: CodeIPv6MTU, Text: fmt.Sprintf("IPv6 needs an MTU of 1280, %s has %d", l.Name, l.MTU), Next: "raise MTUBytes="}
-	case l.Sysctl["ipv6/disable_ipv6"] == "1":
+	case l.Sysctl[disableIPv6] == "1":
 		return Reason{Code: CodeNoIPv6, Text: "IPv6 is disabled on " + l.Name,
-			Next: "sysctl -w " + sysctlName(l.Name, "ipv6/disable_ipv6") + "=0"}
+			Next: "sysctl -w " + sysctlName(l.Name, disableIPv6) + "=0"}
 	}
 	return Reason{}
 }

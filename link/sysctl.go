@@ -2,6 +2,7 @@ package link
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -28,10 +29,20 @@ func Sysctls(u *units.Unit) []string {
 	if u != nil && u.RoCE.GIDIndex.Set {
 		out = append(out, "ipv4/promote_secondaries") // read before an address is removed
 	}
+	if u != nil && u.ConfiguresIP() && usesIPv6(u) {
+		out = append(out, disableIPv6)
+	}
 	return out
 }
 
+// usesIPv6 reports that a unit sets something that a link without IPv6 refuses.
+func usesIPv6(u *units.Unit) bool {
+	return u.AsksDHCPv6() || slices.ContainsFunc(u.NextHops, func(n units.NextHopObject) bool { return n.Is6() }) ||
+		slices.ContainsFunc(u.Addresses, func(a units.Address) bool { return a.Template.Set || a.Address.V.Addr().Is6() })
+}
+
 const (
+	disableIPv6 = "ipv6/disable_ipv6"
 	acceptRA    = "ipv6/accept_ra"
 	forwarding6 = "ipv6/forwarding"
 	ndiscNotify = "ipv6/ndisc_notify"

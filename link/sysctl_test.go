@@ -1,6 +1,9 @@
 package link
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestSysctls(t *testing.T) {
 	testPlans(t, []planCase{
@@ -61,5 +64,23 @@ func TestSysctlAttributes(t *testing.T) {
 	}
 	if keys := Sysctls(u); len(keys) == 0 {
 		t.Error("nothing is read")
+	}
+}
+
+// Whether IPv6 is disabled is read where a unit needs it: the kernel refuses it else.
+func TestDisabledIPv6IsRead(t *testing.T) {
+	for text, want := range map[string]bool{
+		"[Network]\nAddress=10.0.0.1/24\n":                          false,
+		"[Network]\nAddress=fd00::1/64\n":                           true,
+		"[Network]\nDHCP=yes\n":                                     true,
+		"[Network]\nAddress=10.0.0.1/24\n[NextHop]\nId=7\n":         false,
+		"[NextHop]\nId=7\nGateway=fd00::2\n":                        true,
+		"[Network]\nAddress=fd00::{host}/64\n":                      true,
+		"[IPoIB]\nMode=datagram\n[Link]\nMTUBytes=2044\n":           false,
+		"[Network]\nAddress=10.0.0.1/24\nIPv6AcceptRA=yes\nDHCP=no": false,
+	} {
+		if got := slices.Contains(Sysctls(unit(t, text)), disableIPv6); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -247,48 +248,113 @@ Priority=4003
 }
 
 // KeepConfiguration=static leaves what was set when the unit goes, as the administrator's,
-// and takes it over when the unit comes back.
+// and takes it over when the unit comes back; a nexthop without a link also while the link is
+// gone. Where IPv6 is disabled on the link the kernel refuses what the status says it does.
 func TestKeepConfiguration(t *testing.T) {
 	t.Parallel()
 	unit := func(keep string) string {
-		return "[Match]\nName=va\n[Network]\nAddress=10.19.0.1/24\nGateway=10.19.0.254\n" + keep
+		return "[Match]\nName=va\n[Network]\nAddress=10.19.0.1/24\nAddress=fd19::1/64\nGateway=10.19.0.254\nLinkLocalAddressing=no\n" + keep +
+			"[NextHop]\nId=7\nGateway=10.19.0.253\n[NextHop]\nId=8\nGateway=fd19::2\n[NextHop]\nId=9\nBlackhole=yes\n" +
+			"[Route]\nDestination=10.20.0.0/16\nNextHop=7\n[Route]\nDestination=10.21.0.0/16\nNextHop=9\n"
 	}
+	void := []string{"id 9 blackhole", "blackhole 10.21.0.0/16 nhid 9"}
+	all := append([]string{"inet 10.19.0.1/24", "inet6 fd19::1/64", "default via 10.19.0.254", "id 7 via 10.19.0.253 dev va",
+		"id 8 via fd19::2 dev va", "10.20.0.0/16 nhid 7"}, void...)
 	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd},
 		Files: map[string]string{unitDir + "10.ibnetwork": unit("")}}, func(g *lab.G) {
-		g.Sh("ip link add va type veth peer name vb; ip link set vb up")
+		add := func() { g.Sh("ip link add va type veth peer name vb; ip link set vb up") }
+		g.Sh("ip link set lo up")
+		add()
 		d := startDaemon(g)
 		d.configured("va", 15*time.Second)
+		noIPv6(g, d)
 		// The key alone changes nothing on the link, and is remembered.
 		g.Write(unitDir+"10.ibnetwork", unit("KeepConfiguration=static\n"))
-		g.Wait("the note", 5*time.Second, func() bool {
+		kept := func() bool {
 			b, _ := os.ReadFile("/run/ibnetworkd/record.json")
 			return strings.Contains(string(b), `"keep":true`)
-		})
-		has := func() bool {
-			out := g.Sh("ip -o address show va; ip route")
-			return strings.Contains(out, "10.19.0.1/24") && strings.Contains(out, "default via 10.19.0.254")
+		}
+		g.Wait("the note", 5*time.Second, kept)
+		has := func(what ...string) string {
+			out := g.Sh("ip -o address show; ip route; ip nexthop; ip -6 nexthop")
+			for _, w := range what {
+				if !strings.Contains(out, w) {
+					return fmt.Sprintf("no %q in\n%s\n%s", w, out, tail(d.p.Output(), 10))
+				}
+			}
+			return ""
 		}
 		g.Exec("rm", unitDir+"10.ibnetwork")
 		d.wait("va", "nobody's", 5*time.Second, func(s link.Status) bool { return s.State == link.StateUnmanaged })
 		quiet(g, d)
-		if !has() {
-			g.Errorf("what was to stay is gone:\n%s", tail(d.p.Output(), 10))
+		if bad := has(all...); bad != "" {
+			g.Errorf("what was to stay is gone: %s", bad)
 		}
 		d.kill()
 		d.start()
-		g.Write(unitDir+"10.ibnetwork", unit(""))
+		g.Write(unitDir+"10.ibnetwork", unit("KeepConfiguration=static\n"))
 		d.configured("va", 5*time.Second)
-		if !has() {
-			g.Errorf("the unit is back and what it asks for is gone:\n%s", tail(d.p.Output(), 10))
+		if bad := has(all...); bad != "" {
+			g.Errorf("the unit is back and what it asks for is gone: %s", bad)
 		}
+		g.Sh("ip link delete va")
+		d.wait("va", "gone", 5*time.Second, func(s link.Status) bool { return s.Name == "" })
+		quiet(g, d)
+		if bad := has(void...); bad != "" {
+			g.Errorf("without the link: %s", bad)
+		}
+		add()
+		g.Write(unitDir+"10.ibnetwork", unit(""))
+		d.configured("va", 15*time.Second)
+		g.WaitFor(5*time.Second, func() string { return has(all...) })
+		g.Wait("no note", 5*time.Second, func() bool { return !kept() })
 		g.Exec("rm", unitDir+"10.ibnetwork")
 		g.WaitFor(5*time.Second, func() string {
-			if out := g.Sh("ip -o address show va; ip route"); strings.Contains(out, "10.19.0") {
-				return out
+			out := g.Sh("ip -o address show va; ip route; ip nexthop; ip -6 nexthop")
+			for _, w := range []string{"10.19.0", "fd19::", "10.2", "id 7", "id 8", "id 9"} {
+				if strings.Contains(out, w) {
+					return w + " stays: " + out
+				}
 			}
 			return ""
 		})
 	})
+}
+
+// noIPv6 disables IPv6 on va for a while: the kernel refuses addresses and nexthops then
+// (EACCES), which are not tried, and they come back at once.
+func noIPv6(g *lab.G, d *service) {
+	g.Sh("sysctl -qw net.ipv6.conf.va.disable_ipv6=1; ip nexthop delete id 8")
+	d.wait("va", "without IPv6", 20*time.Second, func(s link.Status) bool {
+		n := 0
+		for _, x := range s.Attributes {
+			if strings.Contains(x.Wanted, "fd19::") && x.Why.Text == "IPv6 is disabled on va" {
+				n++
+			}
+		}
+		return n == 2
+	})
+	quiet(g, d)
+	for cmd, want := range map[string]string{"address add fd19::1/64 dev va": "IPv6 is disabled on this device",
+		"nexthop add id 88 dev va": "IPv6 is disabled on nexthop device"} {
+		if out, err := g.Try("sh", "-c", "ip -6 "+cmd); err == nil || !strings.Contains(out+err.Error(), want) {
+			g.Errorf("%s: %s (%v)", cmd, out, err)
+		}
+	}
+	if out := d.p.Output(); strings.Contains(out, "kernel refused") {
+		g.Errorf("tried all the same:\n%s", tail(out, 10))
+	}
+	begin := time.Now()
+	g.Sh("sysctl -qw net.ipv6.conf.va.disable_ipv6=0")
+	g.WaitFor(20*time.Second, func() string {
+		out := g.Sh("ip -o -6 address show va; ip -6 nexthop")
+		if !strings.Contains(out, "fd19::1/64") || !strings.Contains(out, "id 8 via fd19::2") {
+			return "IPv6 is enabled again:\n" + out + tail(d.p.Output(), 10)
+		}
+		return ""
+	})
+	d.configured("va", 20*time.Second)
+	g.Logf("with IPv6 again %v after it was enabled", time.Since(begin).Round(time.Millisecond))
 }
 
 // BindCarrier= follows the carrier of links that no unit here configures.

@@ -449,6 +449,11 @@ func planChild(b *link.Builder, index int, p *units.Partition, before []units.Pa
 		})
 		return
 	}
+	if why, wait := b.ChildWait[index]; wait {
+		a.Why = why
+		b.Block(on, op, true, why)
+		return
+	}
 	if !b.Do(op) {
 		a.Why = b.Delayed[link.DelayKey(op)]
 	}

@@ -22,6 +22,8 @@ type Builder struct {
 
 	// Order are the links, by index, in the order in which they are planned.
 	Order []int
+	// ChildWait are links, by index, of which no P_Key child can be made now, with the reason.
+	ChildWait map[int]Reason
 
 	// Derivation is what derived addresses depend on.
 	Derivation Derivation

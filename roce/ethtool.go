@@ -126,6 +126,7 @@ func (p *planner) ethtoolGroup(g units.EthtoolGroup, want []units.Value[units.Et
 			a.Why = unread(EthtoolShow(g, p.l.Name), failed)
 			p.attr(a)
 			p.b.Block(p.on, nil, true, a.Why)
+			p.beforeChildren(g, a.Why)
 		case !ok:
 			p.block(a, nil, link.Reason{
 				Code: link.CodeUnsupported,
@@ -140,11 +141,52 @@ func (p *planner) ethtoolGroup(g units.EthtoolGroup, want []units.Value[units.Et
 	if len(attrs) == 0 {
 		return
 	}
-	why, _ := p.try(op.Keys(), op)
+	why := p.besideChildren(op)
+	if why == (link.Reason{}) {
+		var planned bool
+		if why, planned = p.try(op.Keys(), op); planned {
+			p.beforeChildren(g, link.Reason{Code: link.CodeInProgress,
+				Text: fmt.Sprintf("%s of %s comes first: its driver refuses it beside P_Key children", op.Keys(), p.l.Name)})
+		}
+		p.beforeChildren(g, why)
+	}
 	for _, a := range attrs {
 		a.Why = why
 		p.attr(a)
 	}
+}
+
+// besideChildren says why a link with enhanced IPoIB keeps the number of its channels: the
+// driver refuses another one beside P_Key children (mlx5i_set_channels).
+func (p *planner) besideChildren(op SetEthtool) link.Reason {
+	children := p.b.Model.Snapshot().Children(p.index)
+	if op.Group != units.EthtoolChannels || !p.l.EnhancedIPoIB() || len(children) == 0 {
+		return link.Reason{}
+	}
+	var names []string
+	for _, c := range children {
+		names = append(names, c.Name)
+	}
+	why := link.Reason{Code: link.CodeRefused,
+		Text: fmt.Sprintf("the driver of %s refuses %s beside P_Key children (%s)", p.l.Name, op.Keys(), strings.Join(names, ", ")),
+		Next: "ip link delete " + names[0] + "; those of units are created again after it"}
+	if len(names) > 1 {
+		why.Next = "delete each of them by ip link delete; those of units are created again after it"
+	}
+	p.b.Block(p.on, op, false, why)
+	return why
+}
+
+// beforeChildren has the P_Key children of a link with enhanced IPoIB wait while a setting
+// of its channels is in progress.
+func (p *planner) beforeChildren(g units.EthtoolGroup, why link.Reason) {
+	if g != units.EthtoolChannels || !p.l.EnhancedIPoIB() || why.Code != link.CodeInProgress {
+		return
+	}
+	if p.b.ChildWait == nil {
+		p.b.ChildWait = map[int]link.Reason{}
+	}
+	p.b.ChildWait[p.index] = why
 }
 
 // unread says why nothing is planned for a group that the command show prints; failed is

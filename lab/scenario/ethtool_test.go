@@ -26,8 +26,12 @@ func TestRingsOfDrivers(t *testing.T) {
 		commands = append(commands, fmt.Sprintf("type h%d/1 eth", i), fmt.Sprintf("driver h%d %s", i, name))
 		files[fmt.Sprintf("%s%d-eth.ibnetwork", unitDir, 10+i)] = "[Match]\nDriver=" + name + "\n[Link]\nRxBufferSize=1100\nTxBufferSize=max\n"
 	}
+	// Enhanced IPoIB refuses another number of channels once there is a P_Key child.
+	commands = append(commands, "driver h3 mlx5_core", "ipoib h3 enhanced")
+	files[unitDir+"05-ib.ibnetwork"] = "[Match]\nType=infiniband\nDriver=mlx5_core\nPartitionKey=0xffff\n[Link]\nCombinedChannels=2\n" +
+		"[Partition]\nPartitionKey=0x8001\nName=storage\n"
 	// The kernel of UML has no ethtool netlink.
-	c := lab.Config{Userland: lab.Debian, Machine: lab.QEMU, HCAs: 3, Bins: []string{ibnetworkd}, Commands: commands, Files: files}
+	c := lab.Config{Userland: lab.Debian, Machine: lab.QEMU, HCAs: 4, Bins: []string{ibnetworkd}, Commands: commands, Files: files}
 	lab.Run(t, c, func(g *lab.G) {
 		d := startDaemon(g)
 		for i, want := range []struct{ rx, tx string }{{"2048 (rounded by the driver)", "8192"}, {"1120 (rounded by the driver)", "8160"},
@@ -46,6 +50,14 @@ func TestRingsOfDrivers(t *testing.T) {
 				return drivers[i] + ": no link"
 			})
 		}
+		d.wait("storage", "made", 20*time.Second, func(s link.Status) bool { return s.Name != "" })
+		for _, s := range d.report().Links {
+			if a := attr(s, "CombinedChannels"); s.IBDevice == "swib3" && s.Parent == "" && (!a.OK() || a.Actual != "2") {
+				g.Errorf("%+v", a)
+			}
+		}
+		g.Sh("ip link delete storage; true")
+		d.wait("storage", "made again", 20*time.Second, func(s link.Status) bool { return s.Name != "" })
 		quiet(g, d)
 	})
 }

@@ -14,6 +14,7 @@
 #define GRH	40
 #define HEAD	4			/* the header of RFC 4391 */
 #define PSEUDO	20			/* the address that ib_ipoib has before it */
+#define CHANNELS 4			/* of a parent, at most; by name only */
 
 struct buf {
 	struct ib_cqe cqe;
@@ -31,6 +32,9 @@ struct link {
 	atomic_t sends, recvs;		/* under way */
 	u32 qkey;
 	u16 pkey_index;
+	struct link *parent;		/* of a P_Key child */
+	int children;			/* RTNL */
+	u32 channels;
 	bool open;
 };
 
@@ -246,6 +250,9 @@ static void link_uninit(struct net_device *nd)
 	struct link *l = netdev_priv(nd);
 	int i;
 
+	if (l->parent)
+		l->parent->children--;
+	l->parent = NULL;
 	if (!IS_ERR_OR_NULL(l->qp))
 		ib_destroy_qp(l->qp);
 	if (!IS_ERR_OR_NULL(l->cq))
@@ -303,11 +310,31 @@ static int make_queues(struct link *l)
 	return make_bufs(l);
 }
 
+static const struct ethtool_ops child_ethtool_ops;
+
+/* mlx5i_parent_get: the parent is searched for where the child is made. */
+static int find_parent(struct net_device *nd)
+{
+	struct link *l = netdev_priv(nd);
+	int i = dev_get_iflink(nd);
+	struct net_device *p;
+
+	if (i == nd->ifindex)
+		return 0;
+	p = __dev_get_by_index(dev_net(nd), i);
+	if (!p)
+		return -EINVAL;
+	l->parent = netdev_priv(p);
+	l->parent->children++;
+	nd->ethtool_ops = &child_ethtool_ops;
+	return 0;
+}
+
 /* The address has the queue pair's number and none of the flags of connected mode. */
 static int link_init(struct net_device *nd)
 {
 	struct link *l = netdev_priv(nd);
-	int r = make_queues(l);
+	int r = find_parent(nd) ?: make_queues(l);
 	__be32 qpn;
 
 	if (r) {
@@ -337,7 +364,34 @@ static void link_drvinfo(struct net_device *nd, struct ethtool_drvinfo *info)
 	strscpy(info->bus_info, dev_name(parent), sizeof(info->bus_info));
 }
 
+static void link_get_channels(struct net_device *nd, struct ethtool_channels *c)
+{
+	struct link *l = netdev_priv(nd);
+
+	c->max_combined = CHANNELS;
+	c->combined_count = l->channels;
+}
+
+/* mlx5i_set_channels */
+static int link_set_channels(struct net_device *nd, struct ethtool_channels *c)
+{
+	struct link *l = netdev_priv(nd);
+
+	if (l->children)
+		return -EINVAL;
+	l->channels = c->combined_count;
+	return 0;
+}
+
 static const struct ethtool_ops link_ethtool_ops = {
+	.get_drvinfo = link_drvinfo,
+	.get_link = ethtool_op_get_link,
+	.get_channels = link_get_channels,
+	.set_channels = link_set_channels,
+};
+
+/* mlx5i_pkey_ethtool_ops */
+static const struct ethtool_ops child_ethtool_ops = {
 	.get_drvinfo = link_drvinfo,
 	.get_link = ethtool_op_get_link,
 };
@@ -353,6 +407,7 @@ static int setup(struct ib_device *d, u32 port, struct net_device *nd, void *par
 	l->rn.attach_mcast = attach;
 	l->rn.detach_mcast = detach;
 	l->rn.set_id = set_id;
+	l->channels = CHANNELS;
 	nd->netdev_ops = &link_ops;
 	nd->ethtool_ops = &link_ethtool_ops;
 	return netif_set_real_num_tx_queues(nd, 1) ?: netif_set_real_num_rx_queues(nd, 1);

@@ -29,9 +29,15 @@ func (o MapDSCP) Effect(s *link.Snapshot) string { return iceReset(s, o.On) }
 // Effect implements link.Effecter.
 func (o ClearDSCP) Effect(s *link.Snapshot) string { return iceReset(s, o.On) }
 
-// Effect implements link.Effecter.
-func (o SetVFs) Effect(*link.Snapshot) string {
+// Effect implements link.Effecter. The first virtual functions end the RoCE LAG of mlx5
+// (mlx5_eswitch_enable, mlx5_lag_check_prereq).
+func (o SetVFs) Effect(s *link.Snapshot) string {
 	if o.Old == 0 {
+		if l, ok := s.Link(o.On.Ifindex); ok && l.Driver == "mlx5_core" && !l.IsInfiniBand() {
+			if bond, ok := s.Link(l.Master); ok && bond.Bond != nil {
+				return fmt.Sprintf("RoCE LAG of %s ends, which mlx5 does not have with virtual functions: its RDMA device goes", bond.Name)
+			}
+		}
 		return ""
 	}
 	return fmt.Sprintf("all %d virtual functions of %s go, with their users", o.Old, o.On)

@@ -25,8 +25,10 @@ func TestEffects(t *testing.T) {
 		{"ice", MapDSCP{On: on, DSCP: 26, Priority: 3}, "ice resets the interface"},
 		{"mlx5_core", SetVFs{On: on, Old: 4, Count: 8}, "all 4 virtual functions"},
 		{"mlx5_core", SetVFs{On: on, Count: 8}, ""},
+		{"mlx5_core", SetVFs{On: link.Target{Link: "eth1", Ifindex: 3}, Count: 8}, "RoCE LAG of bond0 ends"},
 	} {
-		s := &link.Snapshot{Links: []link.Link{{Index: 2, Name: "eth0", Driver: tt.driver}}}
+		s := &link.Snapshot{Links: []link.Link{{Index: 2, Name: "eth0", Driver: tt.driver},
+			{Index: 3, Name: "eth1", Driver: tt.driver, Master: 4}, {Index: 4, Name: "bond0", Bond: &link.Bond{}}}}
 		b := link.NewBuilder(s, &link.Record{}, nil)
 		if !b.Do(tt.op) {
 			t.Fatal(b.Plan)

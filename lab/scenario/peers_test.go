@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -55,9 +56,10 @@ func TestPeers(t *testing.T) {
 				unitDir + "05-job.netdev":  "[NetDev]\nName=job\nKind=ipoib\n[IPoIB]\nPartitionKey=0x8001\nNetworkNamespace=job\n",
 				unitDir + "05-null.netdev": "[NetDev]\nName=null\nKind=ipoib\n[IPoIB]\nPartitionKey=0x8000\n",
 				unitDir + "10-ib3.network": "[Match]\nName=ib3\n[Link]\nMTUBytes=4092\n[Network]\nAddress=10.3.0.1/24\n" +
-					"LinkLocalAddressing=no\nIPv6AcceptRA=no\n",
+					"LinkLocalAddressing=no\nIPv6AcceptRA=no\n[NextHop]\nId=8\nGateway=10.3.0.2\n",
 				unitDir + "10-ib4.network": "[Match]\nName=ib4\n[Network]\nAddress=10.4.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n" +
-					"[Neighbor]\nAddress=10.4.0.2\nLinkLayerAddress=" + peerNeighbor + "\n",
+					"[Neighbor]\nAddress=10.4.0.2\nLinkLayerAddress=" + peerNeighbor + "\n" +
+					"[NextHop]\nId=7\nGateway=10.4.0.2\n[NextHop]\nId=20\nGroup=7 8\n[Route]\nDestination=10.9.0.0/16\nNextHop=20\n",
 			}}, peerNetworkd)
 	})
 	t.Run("NetworkManager", func(t *testing.T) {
@@ -126,6 +128,8 @@ func peerNetworkd(g *lab.G) {
 	statement(g, "N7", "[Neighbor] with an IPoIB address of 20 bytes works", strings.Contains(near, peerNeighbor), near+"\n"+
 		grep(log(), "eighbor"))
 
+	peerNextHops(g, words)
+
 	monitor := g.Start("ip", "-o", "monitor", "address")
 	time.Sleep(300 * time.Millisecond)
 	g.Exec("systemctl", "restart", "systemd-networkd")
@@ -147,6 +151,54 @@ func peerNetworkd(g *lab.G) {
 			g.Sh("ip -o link show job; ip -n job -o link show job"))
 }
 
+// nextHops are the nexthops and the route over them.
+func nextHops(g *lab.G) string {
+	return g.Sh("ip nexthop show; ip route show 10.9.0.0/16 | tr '\\n' ' '")
+}
+
+// peerNextHops has a group over two links, whose cables go one after the other.
+func peerNextHops(g *lab.G, words func(string) string) {
+	has := func(texts ...string) func() bool {
+		return func() bool {
+			have := nextHops(g)
+			return !slices.ContainsFunc(texts, func(t string) bool { return !strings.Contains(have, t) })
+		}
+	}
+	whole := func() bool { return has("id 20 group 7/8")() || has("id 20 group 8/7")() }
+	first := within(20*time.Second, func() bool { return whole() && has("10.9.0.0/16 nhid 20")() })
+	evidence := "at first:\n" + nextHops(g)
+	replug := func(adapter, link string) {
+		g.Ctl("link %s/1 down", adapter)
+		within(20*time.Second, func() bool { return strings.Contains(words(link), "no-carrier") })
+		time.Sleep(time.Second)
+		evidence += "\nwithout the cable of " + link + ":\n" + nextHops(g)
+		g.Ctl("link %s/1 up", adapter)
+		within(30*time.Second, func() bool { return strings.Contains(words(link), "routable") })
+		time.Sleep(3 * time.Second)
+		evidence += "\nwith it:\n" + nextHops(g)
+	}
+	replug("h3", "ib3")
+	lost := !whole() && !has("10.9.0.0/16")()
+	g.Exec("systemctl", "restart", "systemd-networkd")
+	back := within(20*time.Second, has("10.9.0.0/16 nhid 20"))
+	time.Sleep(3 * time.Second)
+	statement(g, "N9", "a group of nexthops on two links is set; after the cable of one was out it lacks that link's nexthop, and its "+
+		"route is gone; a restart brings the route back, but not the nexthop", first && lost && back && !whole(),
+		evidence+"\nafter a restart:\n"+nextHops(g))
+	evidence = ""
+	g.Sh("ip nexthop add id 40 blackhole proto bird; ip nexthop add id 41 group 40 proto bird\n" +
+		"ip nexthop add id 42 via 10.3.0.9 dev ib3 proto bird")
+	replug("h4", "ib4")
+	stay := has("id 40", "id 41", "id 42")()
+	g.Ctl("del 4")
+	g.Ctl("add 4")
+	within(30*time.Second, func() bool { return strings.Contains(words("ib4"), "routable") })
+	time.Sleep(3 * time.Second)
+	statement(g, "N10", "nexthops of another program stay when a link of networkd loses its carrier; those without a link are removed when "+
+		"one appears", stay && !has("id 40")() && !has("id 41")() && has("id 42")(),
+		evidence+"\nafter a restart of the driver of ib4:\n"+nextHops(g))
+}
+
 func peerNetworkManager(g *lab.G) {
 	g.Opensm(lab.SM{})
 	profile := func(name, text string) {
@@ -157,7 +209,9 @@ func peerNetworkManager(g *lab.G) {
 		}
 	}
 	profile("ib1", "[connection]\nid=ib1\ntype=infiniband\ninterface-name=ib1\n[infiniband]\ntransport-mode=connected\nmtu=65520\n"+
-		"[ipv4]\nmethod=manual\naddress1=10.1.0.1/24\n[ipv6]\nmethod=disabled\n")
+		"[ipv4]\nmethod=manual\naddress1=10.1.0.1/24\nroute1=10.9.0.0/16,10.1.0.2,50\nroute1_options=weight=1\n[ipv6]\nmethod=disabled\n")
+	profile("ib0", "[connection]\nid=ib0\ntype=infiniband\ninterface-name=ib0\n[infiniband]\ntransport-mode=datagram\n[ipv4]\n"+
+		"method=manual\naddress1=10.3.0.1/24\nroute1=10.9.0.0/16,10.3.0.2,50\nroute1_options=weight=1\n[ipv6]\nmethod=disabled\n")
 	profile("child", "[connection]\nid=child\ntype=infiniband\ninterface-name=ib1.8005\n[infiniband]\np-key=32773\nparent=ib1\n"+
 		"transport-mode=datagram\n[ipv4]\nmethod=manual\naddress1=10.2.0.1/24\n[ipv6]\nmethod=disabled\n")
 	changes := g.Start("ip", "-o", "monitor", "link", "dev", "ib1")
@@ -195,6 +249,12 @@ func peerNetworkManager(g *lab.G) {
 	noCable := state("ib1")
 	statement(g, "M4", "a P_Key that was not granted and a missing cable read alike: unavailable",
 		strings.Contains(notGranted, "unavailable") && strings.Contains(noCable, "unavailable"), "P_Key: "+notGranted+"\ncable: "+noCable)
+	without := nextHops(g)
+	g.Ctl("link h1/1 up")
+	both := within(30*time.Second, func() bool { h := nextHops(g); return strings.Count(h, "nexthop via") == 2 })
+	statement(g, "M5", "routes of two profiles with weight= are one route over both links, beside which the first one's stays, without "+
+		"nexthop objects", both && strings.Contains(nextHops(g), "10.9.0.0/16 via ") && !strings.Contains(nextHops(g), "id "),
+		"without the cable of ib1:\n"+without+"\nwith it:\n"+nextHops(g))
 }
 
 func peerIfupdown(g *lab.G) {

@@ -37,7 +37,7 @@ func TestBond(t *testing.T) {
 			s := d.status("ipbond")
 			if s.State != link.StateConfigured || attr(s, "ActiveSlave").Actual != "ib0" || attr(s, "Backup").Actual != "ib1 ready" ||
 				attr(s, "Switches").Why.Code != link.CodeSameSwitch {
-				b, _ := os.ReadFile("/proc/net/bonding/ipbond")
+				b, _ := os.ReadFile("/proc/thread-self/net/bonding/ipbond")
 				return fmt.Sprintf("%+v\n%s\n%s", s, b, tail(d.p.Output(), 8))
 			}
 			// The bond may be gone since.
@@ -107,10 +107,11 @@ func TestBond(t *testing.T) {
 // stream is a TCP connection from the bond to the peer that carries a byte each
 // millisecond.
 type stream struct {
-	mu   sync.Mutex
-	last time.Time
-	most time.Duration
-	ends []io.Closer
+	mu    sync.Mutex
+	last  time.Time
+	most  time.Duration
+	pause time.Duration // the longest in which this process did not run
+	ends  []io.Closer
 }
 
 func newStream(g *lab.G) *stream {
@@ -152,6 +153,14 @@ func newStream(g *lab.G) *stream {
 		}
 	}()
 	go func() {
+		for prev := time.Now(); ; prev = time.Now() {
+			time.Sleep(time.Millisecond)
+			s.mu.Lock()
+			s.pause = max(s.pause, time.Since(prev))
+			s.mu.Unlock()
+		}
+	}()
+	go func() {
 		b := make([]byte, 4096)
 		for {
 			if _, err := in.Read(b); err != nil {
@@ -169,7 +178,7 @@ func newStream(g *lab.G) *stream {
 func (s *stream) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.most, s.last = 0, time.Now()
+	s.most, s.last, s.pause = 0, time.Now(), 0
 }
 
 // worst is the longest time without a byte since reset.
@@ -177,6 +186,14 @@ func (s *stream) worst() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return max(s.most, time.Since(s.last)).Round(time.Millisecond)
+}
+
+// paused is the longest time since reset in which this process did not run: the guest stood
+// still.
+func (s *stream) paused() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pause
 }
 
 // silence is the time since the last byte.

@@ -79,7 +79,7 @@ func (l *advertised) expire(now uint64) bool {
 	return len(l.now.Servers)+len(l.now.Domains) != before
 }
 
-// of is what holds on a link, nil for nothing, and when to look again, 0 for never.
+// of is what holds on a link, nil for nothing, and when to ask again, 0 for never.
 // It changes once a second at most, whatever routers send.
 func (t adverts) of(index int, now uint64) (a *link.Advertised, again uint64) {
 	l := t[index]

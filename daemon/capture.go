@@ -7,7 +7,7 @@ import (
 	"ibnetworkd/units"
 )
 
-// Observe looks once at everything and gives the whole picture, for a plan or a
+// Observe reads everything once and gives the whole snapshot, for a plan or a
 // capture outside of the daemon. set says which settings of links matter; nil
 // reads none; rec has what routers had advertised, nil nothing.
 func Observe(root string, set *units.Set, rec *link.Record) (*link.Snapshot, error) {

@@ -58,7 +58,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 	d.lastEnd = time.Now()
 	d.lastCost = d.lastEnd.Sub(c.start)
 	if c.debug {
-		d.log.Debug("turn", "scope", c.sc.String(), "took", d.lastCost, "load", c.costs.load, "observe", c.costs.observe,
+		d.log.Debug("cycle", "scope", c.sc.String(), "took", d.lastCost, "load", c.costs.load, "observe", c.costs.observe,
 			"plan", c.costs.plan, "apply", c.costs.apply, "report", c.costs.report)
 	}
 	return err

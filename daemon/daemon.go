@@ -70,7 +70,7 @@ type Config struct {
 	// matters is not Active, longer when nothing has happened for a while;
 	// SlowPort otherwise. Zero is 1 s and 60 s.
 	FastPort, SlowPort time.Duration
-	// OnIdle is called after a turn that has done something, with the number
+	// OnIdle is called after a cycle that has done something, with the number
 	// of operations. It may give memory back.
 	OnIdle func(steps int)
 	// OnChange is called from the loop after each cycle that changed something. It
@@ -80,7 +80,7 @@ type Config struct {
 
 // Events are read by the loop alone; *Watch is one.
 type Events interface {
-	// Take says where to look because of what has happened since the last Take.
+	// Take says what to observe because of what has happened since the last Take.
 	Take() Scope
 	// Ready asks to be woken by what happens from the last Take on.
 	Ready()

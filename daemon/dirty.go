@@ -34,7 +34,7 @@ func (d *Daemon) at(t link.Target) *link.Link {
 // dirty is what the next round plans.
 type dirty struct {
 	links map[int]bool // by interface index
-	// ports stands for the RDMA ports without a link, which are planned in each
+	// ports are the RDMA ports without a link, which are planned in each
 	// round that plans anything, and for what a link that is gone has left behind.
 	ports bool
 }

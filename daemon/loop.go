@@ -7,7 +7,7 @@ import (
 	"ibnetworkd/link"
 )
 
-// Wake asks the loop to look somewhere. It never waits.
+// Wake has the loop observe something. It never waits.
 func (b *Inbox) Wake(s Scope) {
 	b.mu.Lock()
 	b.want.Join(s)
@@ -114,7 +114,7 @@ const coalesceNext = 20 * time.Millisecond
 const coalesceMost = 250 * time.Millisecond
 
 // collect takes the hints. In a storm it waits after a cycle for as long as that took,
-// so that at least half of the time is left to others and one look answers many hints.
+// so that at least half of the time is left to others and one observation answers many hints.
 func (d *Daemon) collect(ctx context.Context) Scope {
 	s := d.hints()
 	least := coalesceLeast

@@ -117,6 +117,6 @@ type Needs struct {
 	// Resolved asks who systemd-resolved is.
 	Resolved bool
 	// Advertised are the records of links where routers had advertised something
-	// before the daemon was started again, for the first look only.
+	// before the daemon was started again, for the first observation only.
 	Advertised []*link.LinkRecord
 }

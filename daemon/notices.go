@@ -22,7 +22,7 @@ func (b *Inbox) Notice(about string, n ...link.Notice) {
 	}
 }
 
-// settleNotice is for how long a notice holds before it counts, if it is only true
+// settleNotice is for how long a notice is true before it counts, if it is only true
 // when it lasts: a new subnet manager has configured all ports of a fabric by then.
 const settleNotice = 30 * time.Second
 

@@ -180,7 +180,7 @@ func (o *Observer) observeCard(s *link.Snapshot, sc Scope, w Needs) {
 	}
 	o.card.Observe(s, func(l *link.Link) *units.Unit { return w.LinkUnit(s, l) },
 		func(d *link.Device, p *link.Port) *units.Unit { return w.PortUnit(s, d, p) },
-		func(i int) (look, all bool) {
+		func(i int) (read, all bool) {
 			all = sc.All || sc.Reload || sc.Links[i] || sc.Force[i]
 			return all || sc.RDMA || sc.Addrs, all
 		})

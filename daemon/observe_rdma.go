@@ -156,7 +156,7 @@ func (o *Observer) port(d rdmanl.Device, p rdmanl.Port) link.Port {
 // observePKeys reads what of InfiniBand ports changes without an event: the partition
 // table, a file for each entry, and the subnet prefix. User space learns of
 // IB_EVENT_PKEY_CHANGE from uverbs alone, for which a driver's context would have to
-// be opened; so tables are read at the slow look, when a link loses its carrier (ipoib
+// be opened; so tables are read each SlowPort, when a link loses its carrier (ipoib
 // restarts a link whose entry changed), while a link waits for a key, and when asked.
 func (o *Observer) observePKeys(s *link.Snapshot, sc Scope, w Needs) {
 	need := map[portID]map[ib.PKey]bool{}

@@ -22,7 +22,7 @@ func (d *Daemon) portWait() time.Duration {
 }
 
 // A port that waits, for a cable for example, is read each FastPort until
-// nothing has happened for portPatience, then less often by portBackOff: a look costs
+// nothing has happened for portPatience, then less often by portBackOff: reading costs
 // some firmware commands at each port of the host.
 const (
 	portPatience = time.Minute

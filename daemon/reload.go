@@ -51,7 +51,7 @@ func (d *Daemon) reload(dirty *dirty) bool {
 			d.governing.Links[l.Index] = link.Governed{Unit: by[had.Name]}
 			dirty.add(l.Index) // other problems
 		}
-		// A unit that came or changed takes a link from one that stands after it.
+		// A unit that came or changed governs a link before one that is later in the order.
 		for _, n := range slices.Concat(diff.Added, diff.Changed) {
 			if again || had != nil && had.Name < n || by[n] == nil {
 				continue
@@ -61,7 +61,7 @@ func (d *Daemon) reload(dirty *dirty) bool {
 		if again {
 			dirty.add(l.Index)
 			names[l.Name] = true
-			// The next look is for the unit that the link will have.
+			// The next observation is for the unit that the link will have.
 			delete(d.governing.Links, l.Index)
 		}
 	}

@@ -88,7 +88,7 @@ func (d *Daemon) Alive(ctx context.Context) error {
 }
 
 // Plan says what would be done now. It is not empty only between an event and
-// the end of the cycle that it starts, or while operations are held.
+// the end of the cycle that it starts, or while operations are delayed.
 func (d *Daemon) Plan(ctx context.Context) (r plan.Result, err error) {
 	err = d.ask(ctx, func(context.Context) error {
 		if d.snap == nil {

@@ -98,7 +98,7 @@ func (r *resolved) stay(done chan struct{}, late *atomic.Bool) {
 	close(done)
 	switch {
 	case err != nil:
-		return // the next fresh look tries again
+		return // the next observation tries again
 	case closed:
 		_ = c.Close()
 		return

@@ -8,11 +8,11 @@ import (
 	"ibnetworkd/link"
 )
 
-// Scope says where to look. The zero Scope is nowhere. Scopes only ever grow
+// Scope says what to observe. The zero Scope is nothing. Scopes only ever grow
 // when they are joined: a hint too many costs time, one too few an error.
 type Scope struct {
 	All bool // everything, after an overrun or at the start
-	// First limits the close look, with All, to so many links and their
+	// First limits the full observation, with All, to so many links and their
 	// children: on a host with hundreds the first are in use sooner.
 	First  int
 	Reload bool         // the unit files
@@ -26,9 +26,9 @@ type Scope struct {
 	Moved []link.Moved
 	// Udev are those of Links that udevd has finished with.
 	Udev map[int]bool
-	// Events says that event sources have something to tell.
+	// Events says that event sources have something to read.
 	Events bool
-	// Due says that the time of held operations has come.
+	// Due says that the time of delayed operations has come.
 	Due bool
 	// Work says that operations beside the loop have ended.
 	Work bool
@@ -37,7 +37,7 @@ type Scope struct {
 	Force map[int]bool
 }
 
-// Empty reports that there is nowhere to look.
+// Empty reports that there is nothing to observe.
 func (s *Scope) Empty() bool {
 	return !s.All && !s.Reload && len(s.Links) == 0 && !s.Addrs && !s.Routes && !s.Rules && !s.RDMA && !s.PKeys && !s.Events &&
 		!s.Due && !s.Work && len(s.Force) == 0
@@ -71,7 +71,7 @@ func joined(to, links map[int]bool) map[int]bool {
 // link adds a link.
 func (s *Scope) link(index int) { s.Links = joined(s.Links, map[int]bool{index: true}) }
 
-// lazy reports that there is something to read on which no caller waits:
+// lazy reports that there is something to observe on which no caller waits:
 // addresses that have passed duplicate address detection, routes of the
 // kernel's own.
 func (s *Scope) lazy() bool {

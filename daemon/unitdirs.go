@@ -173,8 +173,8 @@ func (u *UnitDirs) read(p, host string, regular bool) (*unitFile, error) {
 	if st.Size > units.MaxFile {
 		return nil, units.ErrTooLarge
 	}
-	// What changes between the two is seen by the next look: the stat data are
-	// then older than what they stand for.
+	// What changes between the two is seen the next time: the stat data are
+	// then older than the content.
 	data, err := smallfile.ReadRegular(host, units.MaxFile)
 	if err != nil {
 		return nil, unitfs.Plain(err)

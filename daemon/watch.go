@@ -35,7 +35,7 @@ type Watch struct {
 	// too.
 	Udev bool
 	Wake func(Scope)
-	// More are the sources of other rooms; one that is nil is not there.
+	// More are the sources of other packages; one that is nil is not there.
 	More []EventSource
 
 	poll    *nl.Poller
@@ -96,7 +96,7 @@ var everything = Scope{All: true, RDMA: true, PKeys: true, Addrs: true, Routes: 
 // wait for a state: the loop reads everything after it.
 const rejoin = time.Second
 
-// Start opens all sources, so that nothing that happens after the first look is
+// Start opens all sources, so that nothing that happens after the first observation is
 // missed, and wakes the loop until ctx ends. Sources that this kernel does not
 // have are left out.
 func (w *Watch) Start(ctx context.Context) error {
@@ -177,8 +177,8 @@ func (w *Watch) Take() Scope {
 		}
 	}
 	if s.RDMA {
-		// The first device comes after the family. What the look that follows
-		// sees needs no event.
+		// The first device comes after the family. What the observation
+		// that follows sees needs no event.
 		for _, x := range w.sources {
 			if x.socket == nil && x.retry.IsZero() {
 				x.again(w)

@@ -268,7 +268,7 @@ func sameSubnet(a, b link.Address) bool {
 	return a.Prefix.Addr().Is4() && b.Prefix.Addr().Is4() && a.Prefix.Masked() == b.Prefix.Masked()
 }
 
-// find looks for the fewest addresses that have to be removed with a, and the number
+// find gives the fewest addresses that have to be removed with a, and the number
 // of fillers, so that a has the wanted index when it is added again. The addresses
 // of this daemon in the same subnet always go along, so that a comes first again.
 func (p *indexer) find(a member) (moved []member, fillers int, ok bool) {

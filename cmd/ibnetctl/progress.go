@@ -15,7 +15,7 @@ type progress struct {
 	verbose bool
 	begin   time.Time
 	said    string
-	shown   bool // a line stands on the terminal
+	shown   bool // a line is on the terminal
 }
 
 func (a *app) newProgress(verbose bool) *progress {

@@ -74,7 +74,7 @@ an object. It continues when the daemon restarts.`,
 						}
 						a.event(time.Now(), event{Kind: "daemon", Name: "ibnetworkd", What: "state", Old: "gone", New: "running"})
 					}
-					// One look answers all signals that wait.
+					// One read answers all signals that wait.
 					for len(sigs) > 0 {
 						<-sigs
 					}

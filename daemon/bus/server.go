@@ -58,7 +58,7 @@ type Config struct {
 const (
 	maxVerbs = 64 // of permitted callers
 	maxAsks  = 64 // that wait for polkit
-	maxPlans = 8  // of users other than root: each takes a turn of the daemon's loop
+	maxPlans = 8  // of users other than root: each takes a cycle of the daemon's loop
 	maxReads = 64 // calls that are answered from our state; more wait on the bus
 
 	maxEach      = 8 // changes of one user other than root, with the questions to polkit

@@ -43,7 +43,7 @@ type reply struct {
 	Err  failure `json:"err"`
 }
 
-// failure is an error as far as Explain and the daemon look into it. The zero value
+// failure is an error as far as Explain and the daemon distinguish it. The zero value
 // is none.
 type failure struct {
 	Text     string    `json:"text,omitempty"`

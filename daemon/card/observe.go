@@ -66,10 +66,10 @@ type Observer struct {
 	queues map[int]roce.Answers
 	// again is when queues that could not be read are read again, by link index.
 	again map[int]time.Time
-	// firmware are the links whose DCBX was refused since the last look.
+	// firmware are the links whose DCBX was refused since the last observation.
 	firmware map[string]bool
 
-	snap    *link.Snapshot // of the last look, for the cards of links
+	snap    *link.Snapshot // of the last observation, for the cards of links
 	workers *workers
 	refused refusals
 }
@@ -117,7 +117,7 @@ func (o *Observer) Close() error {
 // the unit of a port without a link. again says which links to read again, and whether also
 // their GID tables, hundreds of files, although no address changed; the others stay.
 func (o *Observer) Observe(s *link.Snapshot, unit func(*link.Link) *units.Unit, portUnit func(*link.Device, *link.Port) *units.Unit,
-	again func(index int) (look, all bool)) {
+	again func(index int) (read, all bool)) {
 	st := &roce.State{Devices: map[string]roce.Device{}, Links: map[int]roce.Link{}}
 	clear(o.firmware)
 	o.snap = s
@@ -157,17 +157,17 @@ func (o *Observer) Observe(s *link.Snapshot, unit func(*link.Link) *units.Unit, 
 		if needs.Modprobe && st.Modprobe == "" {
 			st.Modprobe = o.modprobe()
 		}
-		look, all := again(l.Index)
+		read, all := again(l.Index)
 		for _, v := range vlans[l.Index] {
-			lookV, allV := again(v.Index)
-			look, all = look || lookV, all || allV
+			readV, allV := again(v.Index)
+			read, all = read || readV, all || allV
 			st.Links[v.Index] = roce.Link{} // for roce.Changed: the table of the port is theirs too
 		}
 		want := indexesOf(append([]*link.Link{l}, vlans[l.Index]...), unit)
-		if !look && o.reuse(s, l, st) {
+		if !read && o.reuse(s, l, st) {
 			continue
 		}
-		o.look(s, l, vlans[l.Index], u, st, want, all)
+		o.read(s, l, vlans[l.Index], u, st, want, all)
 	}
 	for i := range s.Devices {
 		d := &s.Devices[i]
@@ -224,7 +224,7 @@ func (o *Observer) replaced(l *link.Link) {
 	o.index[l.Name] = l.Index
 }
 
-// reuse takes a link's part from the last look.
+// reuse takes a link's part from the last observation.
 func (o *Observer) reuse(s *link.Snapshot, l *link.Link, st *roce.State) bool {
 	if o.last == nil {
 		return false
@@ -275,7 +275,8 @@ func setPort(st *roce.State, dev string, num int, p roce.Port) {
 	st.Devices[dev] = d
 }
 
-func (o *Observer) look(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *units.Unit, st *roce.State,
+// read reads what a unit asks for of a link and its ports.
+func (o *Observer) read(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *units.Unit, st *roce.State,
 	want []int, all bool) {
 	var x roce.Link
 	needs := roce.NeedsOf(u)

@@ -64,7 +64,7 @@ func (e *executor) setVFs(p roce.SetVFs) error {
 	}
 }
 
-// setVF sets an attribute of a virtual function and looks whether it is there: a
+// setVF sets an attribute of a virtual function and checks that it is there: a
 // driver may take a value and make another of it.
 func (e *executor) setVF(p roce.SetVF) error {
 	if err := e.rt.Do(rtnl.SetVF(p.On.Ifindex, p.VF, change(p.Attr))); err != nil {

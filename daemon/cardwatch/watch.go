@@ -1,5 +1,5 @@
 // Package cardwatch reports to the daemon when another program changes what package roce
-// looks after: DCB settings and queues of a link, devlink's ports and parameters, the
+// configures: DCB settings and queues of a link, devlink's ports and parameters, the
 // host's name.
 package cardwatch
 

@@ -34,7 +34,7 @@ const (
 type Files struct {
 	log    *slog.Logger
 	dir    string
-	look   func(links map[int]bool)
+	read   func(links map[int]bool)
 	wake   chan struct{}
 	settle settling // belongs to Update
 
@@ -43,10 +43,10 @@ type Files struct {
 	late map[int]bool
 }
 
-// New makes Files in a directory that may be missing. look has the GID tables of
+// New makes Files in a directory that may be missing. read has the GID tables of
 // links, by index, read again; it must not block.
-func New(log *slog.Logger, dir string, look func(links map[int]bool)) *Files {
-	return &Files{log: log, dir: dir, look: look, wake: make(chan struct{}, 1), settle: settling{}}
+func New(log *slog.Logger, dir string, read func(links map[int]bool)) *Files {
+	return &Files{log: log, dir: dir, read: read, wake: make(chan struct{}, 1), settle: settling{}}
 }
 
 // settling has the addresses of links by index, and since when.
@@ -171,7 +171,7 @@ func (f *Files) Run(ctx context.Context) error {
 		f.write(written, want)
 		again = nil
 		if len(late) > 0 && wait <= gidMost {
-			f.look(late)
+			f.read(late)
 			again = time.After(wait)
 		}
 	}

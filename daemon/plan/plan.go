@@ -1,5 +1,5 @@
 // Package plan joins the planners of link, ipoib and roce into one ordered
-// plan, and folds snapshot and plan into the status of every link and port. It
+// plan, and combines snapshot and plan into the status of every link and port. It
 // is pure: the same snapshot, units and record give the same bytes on every
 // machine, whatever the order of the input. Its callers are the daemon's loop
 // and ibnetctl plan.
@@ -39,7 +39,7 @@ type Input struct {
 	Snapshot *link.Snapshot
 	Units    *units.Set
 	Record   *link.Record
-	// Held are operations not to be tried now, by link.DelayKey.
+	// Delayed are operations not to be tried now, by link.DelayKey.
 	Delayed map[string]link.Reason
 	// Scope limits planning to these links and their children and parents;
 	// nil is all. Prev are then the units of the other links, from the last

@@ -22,7 +22,7 @@ const interval = 10 * time.Second
 // Feed gives the ports of each View to the controller, if they have changed.
 type Feed struct {
 	update func([]worker.Port)
-	look   func()
+	read   func()
 	last   []worker.Port
 	fed    bool
 	// managed gets each change of whether a unit asks for a subnet manager.
@@ -30,10 +30,10 @@ type Feed struct {
 	any     bool
 }
 
-// New makes a Feed. update gets the ports, look has the RDMA ports read again;
+// New makes a Feed. update gets the ports, read has the RDMA ports read again;
 // neither may block.
-func New(update func([]worker.Port), look func()) *Feed {
-	return &Feed{update: update, look: look, managed: make(chan bool, 1)}
+func New(update func([]worker.Port), read func()) *Feed {
+	return &Feed{update: update, read: read, managed: make(chan bool, 1)}
 }
 
 // portIsSM is the bit of the capability mask that says that a subnet manager
@@ -105,7 +105,7 @@ func (f *Feed) Run(ctx context.Context) error {
 				t.Stop()
 			}
 		case <-t.C:
-			f.look()
+			f.read()
 		}
 	}
 }

@@ -145,7 +145,7 @@ func read(fsys fs.FS, name string) (text []byte, why string) {
 	return text, ""
 }
 
-// reason is an error without the path, which stands beside it.
+// reason is an error without the path, which is beside it.
 func reason(err error) string {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

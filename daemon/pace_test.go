@@ -9,50 +9,57 @@ import (
 	"ibnetworkd/link"
 )
 
-// slow takes its time for each look and notes when it began.
+// slow takes its time for each observation and notes when it began.
 type slow struct {
 	*memory
 	took  time.Duration
-	began []time.Time
+	began chan time.Time
 }
 
 func (s *slow) Observe(sc Scope, n Needs) (*link.Snapshot, error) {
-	s.began = append(s.began, time.Now())
+	s.began <- time.Now()
 	time.Sleep(s.took)
 	return s.memory.Observe(sc, n)
+}
+
+// take gives when observations began since the last call.
+func (s *slow) take() (out []time.Time) {
+	for len(s.began) > 0 {
+		out = append(out, <-s.began)
+	}
+	return out
 }
 
 // What happens after a pause is seen at once however long the last cycle took; in a
 // storm the loop is busy for half of the time at most.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sys := &slow{memory: system(t, 1), took: 80 * time.Millisecond}
+		sys := &slow{memory: system(t, 1), took: 80 * time.Millisecond, began: make(chan time.Time, 1000)}
 		r := start(t, sys, &notes{}, &files{m: map[string]string{"10.ibnetwork": unit0}}, nil, func(w func(Scope)) { sys.wake = w })
 		event := Scope{Links: map[int]bool{10: true}}
 		time.Sleep(10 * time.Second)
 		for _, quiet := range []time.Duration{5 * time.Second, 300 * time.Millisecond, 100 * time.Millisecond} {
-			sys.began = nil
+			sys.take()
 			r.Wake(event)
 			time.Sleep(sys.took + quiet)
 			synctest.Wait()
-			if len(sys.began) != 1 {
-				t.Fatalf("%d looks for one event", len(sys.began))
+			if n := len(sys.take()); n != 1 {
+				t.Fatalf("%d observations for one event", n)
 			}
-			sys.began = nil
 			at := time.Now()
 			r.Wake(event)
 			time.Sleep(time.Second)
-			if len(sys.began) != 1 || sys.began[0].Sub(at) > coalesceNext {
-				t.Errorf("%v after a cycle: looks after %v", quiet, since(at, sys.began))
+			if began := sys.take(); len(began) != 1 || began[0].Sub(at) > coalesceNext {
+				t.Errorf("%v after a cycle: observed after %v", quiet, since(at, began))
 			}
 		}
-		sys.began = nil
+		sys.take()
 		for range 2000 {
 			r.Wake(event)
 			time.Sleep(time.Millisecond)
 		}
-		if n := len(sys.began); n < 10 || n > 14 {
-			t.Errorf("%d looks of 80 ms in a storm of 2 s", n)
+		if n := len(sys.take()); n < 10 || n > 14 {
+			t.Errorf("%d observations of 80 ms in a storm of 2 s", n)
 		}
 		r.stop()
 	})

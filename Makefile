@@ -62,8 +62,9 @@ RACE = $(GO) list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImp
 test: deps lab ## everything that must pass, on this machine and on the lab's kernels
 	@echo "== unit tests, with the race detector where there are goroutines"; \
 	CGO_ENABLED=0 $(GO) test -timeout 20m $(SEQUENTIAL); \
-	CGO_ENABLED=1 $(GO) test -race -cpu 1 -timeout 20m ./sm/engine $$($(RACE) | grep ' testing/synctest' | cut -d' ' -f1); \
-	CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(RACE) | grep -v ' testing/synctest' | cut -d' ' -f1); \
+	CGO_ENABLED=1 $(GO) test -race -cpu 1 -timeout 20m ./sm/engine $$($(RACE) | grep ' testing/synctest' | cut -d' ' -f1) & alone=$$!; \
+	trap "kill $$alone" EXIT; CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(RACE) | grep -v ' testing/synctest' | cut -d' ' -f1); \
+	trap - EXIT; wait $$alone; \
 	echo "== the lab and its scenarios, with nothing beside them"; \
 	GO='$(GO)' lab/test.sh; \
 	printf '== all tests in %d min %d s\n' $$((SECONDS/60)) $$((SECONDS%60))

@@ -500,6 +500,7 @@ func TestImportLikeNetworkManager(t *testing.T) {
 					})
 				}
 				if tt.used != "" {
+					time.Sleep(1100 * time.Millisecond) // NetworkManager notes uses in seconds, and may have used the other one
 					until("connection", "up", tt.used)
 					until("device", "disconnect", tt.link)
 				}

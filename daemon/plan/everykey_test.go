@@ -70,7 +70,7 @@ func everyKey(r *rand.Rand, used map[string]bool) string {
 // TestLawsOfEveryKey holds the laws for every key of the schema that package roce
 // does not look after.
 func TestLawsOfEveryKey(t *testing.T) {
-	n := 3000
+	n := 500
 	if testing.Short() {
 		n = 150
 	}

@@ -202,12 +202,10 @@ func doStep(g *lab.G, page string, i int, s pageStep) {
 		return
 	}
 	g.Write("/tmp/10-ib0.ibnetwork", auto)
-	args := []string{"-c", "cd /tmp; export EDITOR=true; yes yes | timeout 60 bash -c '" + strings.ReplaceAll(cmd, "'", `'\''`) + "'"}
-	out, err := g.Try("sh", args...)
-	if err != nil && why == "" {
-		time.Sleep(2 * time.Second) // a reader takes longer from one line to the next
-		out, err = g.Try("sh", args...)
+	if strings.HasPrefix(cmd, "ip -n job ") { // the step before has made the namespace
+		g.Wait("the child in its namespace", 10*time.Second, func() bool { return g.Sh("ip -n job -br link show type ipoib") != "" })
 	}
+	out, err := g.Try("sh", "-c", "cd /tmp; export EDITOR=true; yes yes | timeout 60 bash -c '"+strings.ReplaceAll(cmd, "'", `'\''`)+"'")
 	if err != nil && why == "" {
 		g.Errorf("%s: %s: %v\n%s", at, cmd, err, out)
 		return

@@ -500,9 +500,16 @@ func TestImportLikeNetworkManager(t *testing.T) {
 					})
 				}
 				if tt.used != "" {
-					time.Sleep(1100 * time.Millisecond) // NetworkManager notes uses in seconds, and may have used the other one
 					until("connection", "up", tt.used)
 					until("device", "disconnect", tt.link)
+					uuid := strings.TrimSpace(g.Exec("nmcli", "-g", "connection.uuid", "connection", "show", tt.used))
+					g.WaitFor(20*time.Second, func() string {
+						out, _ := g.Try("cat", "/var/lib/NetworkManager/timestamps")
+						if strings.Contains(out, uuid+"=") {
+							return ""
+						}
+						return "NetworkManager has not written when " + uuid + " was used:\n" + out
+					})
 				}
 				switch {
 				case tt.ifup:

@@ -25,8 +25,11 @@ func TestKeysOfRoCE(t *testing.T) {
 		// Where systemd runs it keeps the node description.
 		_, _ = g.Try("systemctl", "mask", "--now", "rdma-ndd.service")
 		d := startDaemon(g)
-		eth, other := "", ""
+		// The change of port 1 takes the link of port 2 away too, and it comes
+		// back with another name: both from one report.
+		var eth, other string
 		g.Wait("the Ethernet port", 20*time.Second, func() bool {
+			eth, other = "", ""
 			for _, s := range d.report().Links {
 				if s.IBDevice == "swib0" && s.Port == 1 && s.Kind == "ether" {
 					eth = s.Name

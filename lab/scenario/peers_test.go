@@ -124,7 +124,11 @@ func peerNetworkd(g *lab.G) {
 		mtu(g, "ib3") == "2044" && strings.Contains(words("ib3"), "(configured)") && !strings.Contains(log(), "ib3: Failed"), "mtu "+
 			mtu(g, "ib3")+"\n"+words("ib3"))
 
-	near, _ := g.Try("ip", "neighbour", "show", "dev", "ib4", "nud", "permanent")
+	var near string
+	within(20*time.Second, func() bool {
+		near, _ = g.Try("ip", "neighbour", "show", "dev", "ib4", "nud", "permanent")
+		return strings.Contains(near, peerNeighbor)
+	})
 	statement(g, "N7", "[Neighbor] with an IPoIB address of 20 bytes works", strings.Contains(near, peerNeighbor), near+"\n"+
 		grep(log(), "eighbor"))
 

@@ -1,6 +1,7 @@
 package rtnl
 
 import (
+	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
@@ -8,25 +9,48 @@ import (
 	"ibnetworkd/internal/kernel/nl"
 )
 
+// sizeRtGenMsg is struct rtgenmsg: the family, padded.
+const sizeRtGenMsg = 4
+
+// getNSID reads the number that a network namespace has here, by one of its attributes.
+func getNSID(attr uint16, value int) nl.Request {
+	return nl.NewRequest("get the number of a network namespace", unix.RTM_GETNSID, 0,
+		nl.Build(make([]byte, sizeRtGenMsg)...).Uint32(attr, uint32(value)))
+}
+
 // NamespaceID is the number by which this network namespace knows the one of an open
 // file, -1 if it has none. The error is EINVAL for a file that is no network namespace.
 func (c *Conn) NamespaceID(fd int) (id int, err error) {
 	id = -1
-	w := nl.Build(make([]byte, sizeRtGenMsg)...).Uint32(unix.NETNSA_FD, uint32(fd))
-	errs := c.Ask([]nl.Request{nl.NewRequest("get the number of a network namespace", unix.RTM_GETNSID, 0, w)},
-		func(_ int, typ uint16, b []byte) error {
-			if typ != unix.RTM_NEWNSID || len(b) < sizeRtGenMsg {
-				return fmt.Errorf("the kernel answered with message type %d", typ)
+	errs := c.Ask([]nl.Request{getNSID(unix.NETNSA_FD, fd)}, func(_ int, typ uint16, b []byte) error {
+		if typ != unix.RTM_NEWNSID || len(b) < sizeRtGenMsg {
+			return fmt.Errorf("the kernel answered with message type %d", typ)
+		}
+		a := nl.ParseAttrs(b[sizeRtGenMsg:])
+		for a.Next() {
+			if a.Type() == unix.NETNSA_NSID {
+				id = int(int32(a.Uint32()))
 			}
-			a := nl.ParseAttrs(b[sizeRtGenMsg:])
-			for a.Next() {
-				if a.Type() == unix.NETNSA_NSID {
-					id = int(int32(a.Uint32()))
-				}
-			}
-			return a.Err()
-		})
+		}
+		return a.Err()
+	})
 	return id, errs[0]
+}
+
+// GoneNamespaces gives those of these numbers that name no network namespace. The kernel
+// frees a number before it deletes what is in the namespace (net/core/net_namespace.c,
+// cleanup_net).
+func (c *Conn) GoneNamespaces(nsids []int) (gone []int) {
+	rs := make([]nl.Request, len(nsids))
+	for i, id := range nsids {
+		rs[i] = getNSID(unix.NETNSA_NSID, id)
+	}
+	for i, err := range c.Ask(rs, func(int, uint16, []byte) error { return nil }) {
+		if errors.Is(err, unix.ENOENT) {
+			gone = append(gone, nsids[i])
+		}
+	}
+	return gone
 }
 
 // linkIn is the head of a message about a link of another network namespace.

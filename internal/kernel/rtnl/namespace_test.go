@@ -5,9 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/kernel/kerneltest"
 )
 
 // otherNamespace is another network namespace, open.
@@ -68,5 +72,41 @@ func TestNamespaces(t *testing.T) {
 	defer func() { _ = f.Close() }()
 	if _, err := c.NamespaceID(int(f.Fd())); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("a file: %v", err)
+	}
+}
+
+// The message about a link that is moved has the number of its namespace, which names
+// none once that has ended.
+func TestNumbersOfNamespaces(t *testing.T) {
+	c := dial(t)
+	a, _ := pair(t, c)
+	ev, err := Listen(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ev.Close() }()
+	other := otherNamespace(t)
+	do(t, c, MoveLink(a.Index, int(other.Fd())))
+	var moved Event
+	if err := kerneltest.Until(ev, func(all []Event, _ bool) bool {
+		i := slices.IndexFunc(all, func(e Event) bool { return e.Type == LinkMoved })
+		if i >= 0 {
+			moved = all[i]
+		}
+		return i >= 0
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if gone := c.GoneNamespaces([]int{moved.NSID, 4711}); moved.Name != "va" || !slices.Equal(gone, []int{4711}) {
+		t.Fatalf("%+v, these are gone: %v", moved, gone)
+	}
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(20 * time.Second); !slices.Equal(c.GoneNamespaces([]int{moved.NSID}), []int{moved.NSID}); {
+		if time.Now().After(end) {
+			t.Fatal("the number stays")
+		}
+		time.Sleep(10 * time.Millisecond)
 	}
 }

@@ -46,6 +46,9 @@ func cutBonds() []cutBond {
 	return []cutBond{
 		{"datagram", "ib0", plain, map[string]string{unitDir + "10-bond.ibnetwork": bond,
 			unitDir + "20-ports.ibnetwork": ports + fmt.Sprintf(key, "ib0")}, own},
+		{"retransmission timeout of 20 ms", "ib0", plain, map[string]string{unitDir + "10-bond.ibnetwork": "[Match]\nName=ipbond\n" +
+			"[Address]\nAddress=10.4.0.1/24\nAddPrefixRoute=no\n[Route]\nDestination=10.4.0.0/24\nScope=link\nTCPRetransmissionTimeoutSec=20ms\n",
+			unitDir + "20-ports.ibnetwork": ports + fmt.Sprintf(key, "ib0")}, own},
 		{"connected", "ib0", plain + "; ip -n peer link set ib2 type ipoib mode connected", map[string]string{
 			unitDir + "10-bond.ibnetwork":  bond,
 			unitDir + "20-ports.ibnetwork": ports + "[IPoIB]\nMode=connected\n" + fmt.Sprintf(key, "ib0")}, own},

@@ -14,17 +14,24 @@ import (
 	"ibnetworkd/internal/kernel/kerneltest"
 )
 
-// otherNamespace is another network namespace, open.
+// otherNamespace is another network namespace, open. No thread stays in it: the first
+// thread of a process does not end with its goroutine.
 func otherNamespace(t *testing.T) *os.File {
 	t.Helper()
 	made := make(chan *os.File)
 	go func() {
-		runtime.LockOSThread() // never unlocked, as in kerneltest.Isolate
-		if unix.Unshare(unix.CLONE_NEWNET) == nil {
-			f, _ := os.Open("/proc/thread-self/ns/net")
-			made <- f
+		defer close(made)
+		runtime.LockOSThread()
+		own, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil || unix.Unshare(unix.CLONE_NEWNET) != nil {
+			return
 		}
-		close(made)
+		f, _ := os.Open("/proc/thread-self/ns/net")
+		if unix.Setns(int(own.Fd()), unix.CLONE_NEWNET) == nil {
+			runtime.UnlockOSThread()
+		}
+		_ = own.Close()
+		made <- f
 	}()
 	f := <-made
 	if f == nil {

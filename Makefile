@@ -138,7 +138,7 @@ FUZZJOBS ?= $(shell nproc)
 .PHONY: fuzz
 fuzz: ## every fuzz target below FUZZIN=. for FUZZTIME=20s each, FUZZJOBS at once, a line for each
 	@grep -rE '^func Fuzz' --include=*_test.go $(FUZZIN) | sed -E 's,^(.*)/[^/]*:func (Fuzz[A-Za-z0-9_]+).*,\1 \2,' | sort -u | \
-	  CGO_ENABLED=0 xargs -P $(FUZZJOBS) -L1 bash -c 'out=$$($(GO) test -run "^$$" -fuzz "^$$1$$" -fuzztime $(or $(FUZZTIME),20s) -parallel 1 "./$${0#./}" 2>&1) \
+	  CGO_ENABLED=0 xargs -P $(FUZZJOBS) -L1 bash -c 'out=$$($(GO) test -run "^$$" -fuzz "^$$1$$" -fuzztime $(or $(FUZZTIME),20s) -fuzzminimizetime 200x -parallel 1 "./$${0#./}" 2>&1) \
 	    && echo "ok   $$0 $$1: $$(grep -o "execs: .*" <<<"$$out" | tail -1)" || { echo "FAIL $$0 $$1"; echo "$$out" | tail -40; exit 1; }'
 
 .PHONY: test-short

@@ -131,7 +131,7 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 			return verdictRetry, say(link.CodeRetry, "check that "+o.Namespace+" is a network namespace",
 				"%s was not moved to network namespace %s (%s)", name, ns, words)
 		}
-	case link.DelAway:
+	case link.DelMoved:
 		if is(unix.ENODEV, unix.EINVAL) {
 			return verdictDone, link.Reason{}
 		}

@@ -87,11 +87,6 @@ func (d *Daemon) adopt(s *link.Snapshot, dirty *dirty) {
 			}
 		}
 	}
-	for _, m := range d.rec.Moved {
-		if m.Gone(s) {
-			dirty.add(m.On)
-		}
-	}
 	if old != nil {
 		changed, ports := roce.Changed(old.Card, s.Card)
 		dirty.addAll(changed)
@@ -106,7 +101,7 @@ func (d *Daemon) adopt(s *link.Snapshot, dirty *dirty) {
 		dirty.ports = true // of a unit that is gone
 		d.delayed.forget(overNextHops)
 	}
-	if old != nil && !(reflect.DeepEqual(old.Namespaces, s.Namespaces) && reflect.DeepEqual(old.Away, s.Away)) {
+	if old != nil && !(reflect.DeepEqual(old.Namespaces, s.Namespaces) && reflect.DeepEqual(old.Moved, s.Moved)) {
 		for i := range s.Links {
 			dirty.add(s.Links[i].Index)
 		}

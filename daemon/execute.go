@@ -162,8 +162,8 @@ func (k *Kernel) other(ctx context.Context, op link.Op, index int) error {
 			return nil // moved, and perhaps not up there
 		}
 		return err
-	case link.DelAway:
-		return k.rt.Do(rtnl.DelLinkIn(o.Away.ID, o.Away.Index))
+	case link.DelMoved:
+		return k.rt.Do(rtnl.DelLinkIn(o.Moved.NSID, o.Moved.Index))
 	case roce.MoveGID:
 		return k.moveGID(o)
 	}

@@ -25,7 +25,7 @@ func (m *moving) Observe(sc Scope, n Needs) (*link.Snapshot, error) {
 		m.change(func(s *link.Snapshot) {
 			i := slices.IndexFunc(s.Links, func(l link.Link) bool { return l.Name == "ib0.8001" })
 			l := s.Links[i]
-			m.events.Moved = []link.Moved{{Index: l.Index, Name: l.Name, Parent: l.Parent}}
+			m.events.Moved = []link.MoveEvent{{Index: l.Index, Name: l.Name, Parent: l.Parent}}
 			m.events.link(l.Index)
 			s.Links = slices.Delete(s.Links, i, i+1)
 		})
@@ -78,7 +78,7 @@ func TestNamespaceOfVLANEnds(t *testing.T) {
 			s.Card = &cardstate.State{}
 		})
 		rec := &link.Record{Schema: link.RecordSchema,
-			Moved: []link.Left{{Made: link.Made{Kind: "vlan", Name: "v7", On: 50}, NSID: 3}}}
+			Moved: []link.Moved{{Made: link.Made{Kind: "vlan", Name: "v7", On: 50}, NSID: 3}}}
 		n := &notes{}
 		if err := n.SaveRecord(rec); err != nil {
 			t.Fatal(err)
@@ -91,7 +91,7 @@ func TestNamespaceOfVLANEnds(t *testing.T) {
 		if got := strings.Join(sys.take(), "\n"); strings.Contains(got, "v7") {
 			t.Errorf("before the end: %s", got)
 		}
-		sys.change(func(s *link.Snapshot) { s.GoneNSIDs = []int{3} })
+		sys.change(func(s *link.Snapshot) { s.Moved = []link.MovedLink{{Made: rec.Moved[0].Made, NSID: 3}} })
 		r.Wake(Scope{Links: map[int]bool{50: true}})
 		time.Sleep(time.Minute)
 		synctest.Wait()

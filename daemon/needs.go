@@ -42,7 +42,6 @@ func (d *Daemon) needs(sc Scope) Needs {
 	}
 	w.Neighbors = neighborsOf(d.set, d.rec, unitOf)
 	w.NextHops = nextHopsOf(d.set, d.rec)
-	w.NSIDs = d.rec.NSIDs()
 	w.namespaces(d.set, d.rec)
 	w.Routes = w.Routes || w.NextHops != nil
 	if roce.NeedsCards(d.snap, d.set.Units) {
@@ -102,12 +101,10 @@ type Needs struct {
 	// NextHops are the IDs of the nexthop objects to read; nil reads none. With it goes
 	// Routes.
 	NextHops map[uint32]bool
-	// NSIDs are the numbers of network namespaces to be checked for existence, with links.
-	NSIDs []int
-	// Namespaces are the paths of the network namespaces to read, Away the links to read
-	// in such.
+	// Namespaces are the paths of the network namespaces to read, Moved the links to read
+	// in others.
 	Namespaces []string
-	Away       []link.Away
+	Moved      []link.Moved
 	// LinkUnit gives the unit of a link for what package roce reads; nil if no
 	// unit asks for any of it.
 	LinkUnit func(s *link.Snapshot, l *link.Link) *units.Unit

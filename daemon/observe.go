@@ -135,9 +135,6 @@ func (o *Observer) Observe(sc Scope, w Needs) (*link.Snapshot, error) {
 		return nil, err
 	}
 	o.observePKeys(s, sc, w)
-	if sc.All || len(sc.Links) > 0 {
-		s.GoneNSIDs = o.rt.GoneNamespaces(w.NSIDs)
-	}
 	if sc.All || sc.Addrs || len(sc.Links) > 0 {
 		if err := o.observeAddresses(s); err != nil {
 			return nil, err
@@ -159,7 +156,7 @@ func (o *Observer) Observe(sc Scope, w Needs) (*link.Snapshot, error) {
 	if w.Sysctls != nil {
 		o.observeSysctls(s, sc, w)
 	}
-	o.observeNamespaces(s, w)
+	o.observeNamespaces(s, sc, w)
 	o.observeAdverts(s, w)
 	o.observeCard(s, sc, w)
 	o.last = s

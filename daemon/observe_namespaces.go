@@ -29,7 +29,7 @@ func namespacesOf(set *units.Set) (out []string) {
 func (w *Needs) namespaces(set *units.Set, rec *link.Record) {
 	w.Namespaces = namespacesOf(set)
 	if rec != nil {
-		w.Away = rec.Away
+		w.Moved = rec.Moved
 	}
 }
 
@@ -41,9 +41,10 @@ const (
 )
 
 // observeNamespaces reads which of the network namespaces of units exist, and what of
-// this program is there.
-func (o *Observer) observeNamespaces(s *link.Snapshot, w Needs) {
-	s.Namespaces, s.Away = nil, nil
+// this program is there. Whether others' namespaces still exist is read with links, because the
+// kernel deletes a VLAN after the number of its namespace.
+func (o *Observer) observeNamespaces(s *link.Snapshot, sc Scope, w Needs) {
+	s.Namespaces, s.Moved = nil, nil
 	for _, path := range w.Namespaces {
 		id, err := o.namespace(path)
 		if err == nil {
@@ -55,23 +56,30 @@ func (o *Observer) observeNamespaces(s *link.Snapshot, w Needs) {
 			o.awaitMount()
 		}
 	}
-	for _, m := range w.Away {
-		x := link.AwayLink{Made: m.Made, ID: m.ID}
+	for _, m := range w.Moved {
+		x := link.MovedLink{Made: m.Made, NSID: m.NSID}
+		if m.Namespace == "" {
+			// A P_Key child is moved back when its namespace ends.
+			if m.Kind == "vlan" && (sc.All || len(sc.Links) > 0) && len(o.rt.GoneNamespaces([]int{m.NSID})) > 0 {
+				s.Moved = append(s.Moved, x)
+			}
+			continue
+		}
 		if m.Index == 0 {
 			id, err := o.namespace(m.Namespace)
 			if err != nil || id < 0 {
 				continue
 			}
-			x.ID = id
+			x.NSID = id
 		}
-		l, err := o.rt.LinkIn(x.ID, m.Index, m.Name)
+		l, err := o.rt.LinkIn(x.NSID, m.Index, m.Name)
 		switch {
 		case err == nil && l.IPoIB != nil && l.Parent == m.On && l.IPoIB.PKey.Base() == m.PKey.Base():
 			x.Index, x.MTU, x.Up = l.Index, l.MTU, l.Up()
 		case err != nil && !errors.Is(err, unix.ENODEV):
 			continue // with the namespace itself it comes back
 		}
-		s.Away = append(s.Away, x)
+		s.Moved = append(s.Moved, x)
 	}
 }
 

@@ -23,7 +23,7 @@ type Scope struct {
 	RDMA   bool // RDMA devices and the ports' state
 	PKeys  bool // the partition tables too
 	// Moved are links that are in another network namespace now.
-	Moved []link.Moved
+	Moved []link.MoveEvent
 	// Udev are those of Links that udevd has finished with.
 	Udev map[int]bool
 	// Events says that event sources have something to read.

@@ -237,7 +237,7 @@ func (w *Watch) rtnetlink() (EventSocket, error) {
 		case rtnl.LinkGone, rtnl.LinkMoved:
 			s.link(e.Index)
 			if e.Type == rtnl.LinkMoved {
-				s.Moved = append(s.Moved, link.Moved{Index: e.Index, Name: e.Name, Parent: e.Parent, NSID: e.NSID})
+				s.Moved = append(s.Moved, link.MoveEvent{Index: e.Index, Name: e.Name, Parent: e.Parent, NSID: e.NSID})
 			}
 			s.RDMA = true
 			delete(w.carrier, e.Index)

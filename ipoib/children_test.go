@@ -50,7 +50,7 @@ func unit(t testing.TB, text string) *units.Unit {
 
 // moved is a record of a child that was moved to another network namespace.
 func moved(name string, parent int) *link.Record {
-	return &link.Record{Moved: []link.Left{{Made: link.Made{Kind: "ipoib", Name: name, On: parent}}}}
+	return &link.Record{Moved: []link.Moved{{Made: link.Made{Kind: "ipoib", Name: name, On: parent}}}}
 }
 
 // TestChildren checks the P_Key children that are refused: none is made on another
@@ -68,12 +68,12 @@ func TestChildren(t *testing.T) {
 		}}
 	}
 	away := func(index int) *link.Record {
-		return &link.Record{Away: []link.Away{{Made: link.Made{Kind: "ipoib", Name: "ib0.8001", On: 4}, Namespace: "/run/netns/job",
-			PKey: 0x8001, ID: 3, Index: index}}}
+		return &link.Record{Moved: []link.Moved{{Made: link.Made{Kind: "ipoib", Name: "ib0.8001", On: 4}, Namespace: "/run/netns/job",
+			PKey: 0x8001, NSID: 3, Index: index}}}
 	}
 	job := func(s *link.Snapshot) {
 		s.Namespaces = []link.Namespace{{Path: "/run/netns/job", ID: 3}}
-		s.Away = []link.AwayLink{{Made: link.Made{Kind: "ipoib", Name: "ib0.8001", On: 4}, ID: 3, Index: 21, Up: true}}
+		s.Moved = []link.MovedLink{{Made: link.Made{Kind: "ipoib", Name: "ib0.8001", On: 4}, NSID: 3, Index: 21, Up: true}}
 	}
 	const one = "[Partition]\nPartitionKey=0x8001\n"
 	for _, tt := range []struct {

@@ -307,9 +307,9 @@ func DropChildren(b *link.Builder, index int, u *units.Unit) {
 	if u != nil {
 		parts = u.Partitions
 	}
-	for _, m := range b.Record.AwayFrom(index) {
-		if !slices.ContainsFunc(parts, func(p units.Partition) bool { return isAway(m, &p, parent) }) {
-			b.DropAway(m)
+	for _, m := range b.Record.MovedFrom(index) {
+		if !slices.ContainsFunc(parts, func(p units.Partition) bool { return isMoved(m, &p, parent) }) {
+			b.DropMoved(m)
 		}
 	}
 	for _, c := range b.Model.Snapshot().Children(index) {
@@ -430,7 +430,7 @@ func planChild(b *link.Builder, index int, p *units.Partition, before []units.Pa
 		}
 		return
 	}
-	if done := planAway(b, parent, p, &a, block); done {
+	if done := planMoved(b, parent, p, &a, block); done {
 		return
 	}
 	if other, taken := b.Model.Snapshot().LinkByName(name); taken {

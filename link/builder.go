@@ -148,7 +148,9 @@ func (b *Builder) Block(on Target, op Op, wait bool, why Reason) {
 // Moved says that a link below another one was made and is in another network namespace,
 // zero if it is not.
 func (b *Builder) Moved(name string, parent *Link) Reason {
-	if b.Record == nil || !slices.ContainsFunc(b.Record.Moved, func(m Left) bool { return m.Name == name && m.On == parent.Index }) {
+	if b.Record == nil || !slices.ContainsFunc(b.Record.Moved, func(m Moved) bool {
+		return m.Namespace == "" && m.Name == name && m.On == parent.Index
+	}) {
 		return Reason{}
 	}
 	return Reason{Code: CodeMoved, Text: fmt.Sprintf("%s was moved to another network namespace and is left there", name),

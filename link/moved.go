@@ -1,51 +1,59 @@
 package link
 
-import "slices"
+import (
+	"slices"
 
-// Moved is a link that is in another network namespace, as it was here.
+	"ibnetworkd/ib"
+)
+
+// Moved is what was made and is in another network namespace.
 type Moved struct {
+	Made
+	// NSID is the kernel's number of that namespace here, -1 for none.
+	NSID int `json:"nsid"`
+	// Namespace is its path, if the unit asked for the move. What others moved is left
+	// there and not made again.
+	Namespace string `json:"namespace,omitempty"`
+	// PKey and Index, the link's there, are of a P_Key child that was moved for a unit.
+	// Until Index is known, NSID is not either.
+	PKey  ib.PKey `json:"pkey,omitempty"`
+	Index int     `json:"index,omitempty"`
+}
+
+// MovedLink is what was read of a Moved.
+type MovedLink struct {
+	Made
+	NSID  int  `json:"nsid"`
+	Index int  `json:"index,omitempty"` // 0 if there is no such link any more
+	MTU   int  `json:"mtu,omitempty"`
+	Up    bool `json:"up,omitempty"`
+}
+
+// MoveEvent is the kernel's message about a link that is in another network namespace,
+// as it was here.
+type MoveEvent struct {
 	Index, Parent int // interface indexes; Parent is 0 for none
 	Name          string
 	NSID          int // the number that its namespace has here, -1 for none
 }
 
-// Left is what was made and is in another network namespace.
-type Left struct {
-	Made
-	NSID int `json:"nsid"` // as of Moved
-}
-
-// Gone reports that it does not exist any more: the kernel deletes a VLAN with its
-// namespace, and moves a P_Key child back.
-func (m Left) Gone(s *Snapshot) bool { return m.Kind == "vlan" && slices.Contains(s.GoneNSIDs, m.NSID) }
-
-// NSIDs are the numbers of the network namespaces of what was moved.
-func (r *Record) NSIDs() (ids []int) {
-	for _, m := range r.Moved {
-		if m.NSID >= 0 && !slices.Contains(ids, m.NSID) {
-			ids = append(ids, m.NSID)
-		}
-	}
-	return ids
-}
-
 // Leave notes that a link was moved by others, if it was made. It reports whether so.
-func (r *Record) Leave(m Moved) bool {
-	if slices.ContainsFunc(r.Away, func(x Away) bool { return x.Name == m.Name && x.On == m.Parent }) {
+func (r *Record) Leave(e MoveEvent) bool {
+	if slices.ContainsFunc(r.Moved, func(x Moved) bool { return x.Namespace != "" && x.Name == e.Name && x.On == e.Parent }) {
 		return false
 	}
-	left := Made{Kind: "ipoib", Name: m.Name, On: m.Parent}
-	child := func(e *LinkRecord) bool {
-		return e.Child && e.Parent == m.Parent && (e.Ifindex == m.Index || e.Ifindex == 0 && e.Name == m.Name)
+	made := Made{Kind: "ipoib", Name: e.Name, On: e.Parent}
+	child := func(x *LinkRecord) bool {
+		return x.Child && x.Parent == e.Parent && (x.Ifindex == e.Index || x.Ifindex == 0 && x.Name == e.Name)
 	}
-	if m.Parent == 0 || !slices.ContainsFunc(r.Links, child) {
-		i := slices.IndexFunc(r.Made, func(x Made) bool { return x.Name == m.Name && x.On == m.Parent })
+	if e.Parent == 0 || !slices.ContainsFunc(r.Links, child) {
+		i := slices.IndexFunc(r.Made, func(x Made) bool { return x.Name == e.Name && x.On == e.Parent })
 		if i < 0 {
 			return false
 		}
-		left = r.Made[i]
+		made = r.Made[i]
 	}
-	r.Moved = append(slices.Clone(r.Moved), Left{left, m.NSID})
+	r.Moved = append(slices.Clone(r.Moved), Moved{Made: made, NSID: e.NSID})
 	return true
 }
 
@@ -62,22 +70,46 @@ func (r *Record) Missing(s *Snapshot) bool {
 	})
 }
 
+// MovedFrom are the children of a link that were moved for its unit.
+func (r *Record) MovedFrom(parent int) (out []Moved) {
+	if r == nil {
+		return nil
+	}
+	for _, m := range r.Moved {
+		if m.Namespace != "" && m.On == parent {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+func (r *Record) removeMoved(made Made) {
+	r.Moved = slices.DeleteFunc(slices.Clone(r.Moved), func(m Moved) bool { return m.Made == made })
+}
+
 // reconcileMoved has links that came back from another network namespace as ours again,
-// and forgets those that are gone, or whose parents are, or whose names are taken.
+// and forgets those that do not exist any more, or whose parents do not. What others moved
+// is forgotten too if its name is taken.
 func (r *Record) reconcileMoved(s *Snapshot) (changed bool) {
 	stay := r.Moved[:0:0]
 	for _, m := range r.Moved {
 		_, parent := s.Link(m.On)
-		l, back := s.LinkByName(m.Name)
+		l, taken := s.LinkByName(m.Name)
+		x := s.moved(m.Made)
 		switch {
-		case parent && !back && !m.Gone(s):
+		case taken && m.is(l):
+			if l.IPoIB == nil {
+				r.make(m.Made)
+			} else if e := r.of(TargetOf(l)); !e.Child { // else it was not moved
+				*e = LinkRecord{Ifindex: l.Index, Name: l.Name, Child: true, Parent: l.Parent, PKey: l.IPoIB.PKey.AsFull()}
+			}
+		case !parent, x != nil && x.Index == 0, taken && m.Namespace == "":
+		case x != nil && (m.NSID != x.NSID || m.Index != x.Index):
+			m.NSID, m.Index = x.NSID, x.Index
+			stay = append(stay, m)
+		default:
 			stay = append(stay, m)
 			continue
-		case !back || l.Parent != m.On || l.Kind != m.Kind:
-		case l.IPoIB != nil:
-			*r.of(TargetOf(l)) = LinkRecord{Ifindex: l.Index, Name: l.Name, Child: true, Parent: l.Parent, PKey: l.IPoIB.PKey.AsFull()}
-		default:
-			r.make(m.Made)
 		}
 		changed = true
 	}
@@ -85,9 +117,26 @@ func (r *Record) reconcileMoved(s *Snapshot) (changed bool) {
 	return changed
 }
 
+// is reports whether a link is the one that was moved.
+func (m Moved) is(l *Link) bool {
+	return l.Parent == m.On && l.Kind == m.Kind && (m.PKey == 0 || l.IPoIB != nil && l.IPoIB.PKey.Base() == m.PKey.Base())
+}
+
 // Return forgets what was moved of a link: it is made again, if it is not known to be in
 // the network namespace of its unit.
 func (r *Record) Return(parent int, s *Snapshot) {
-	r.returnAway(parent, s)
-	r.Moved = slices.DeleteFunc(slices.Clone(r.Moved), func(m Left) bool { return m.On == parent })
+	r.Moved = slices.DeleteFunc(slices.Clone(r.Moved), func(m Moved) bool {
+		x := (*MovedLink)(nil)
+		if s != nil {
+			x = s.moved(m.Made)
+		}
+		return m.On == parent && (x == nil || x.Index == 0)
+	})
+}
+
+func (s *Snapshot) moved(m Made) *MovedLink {
+	if i := slices.IndexFunc(s.Moved, func(x MovedLink) bool { return x.Made == m }); i >= 0 {
+		return &s.Moved[i]
+	}
+	return nil
 }

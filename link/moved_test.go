@@ -15,12 +15,12 @@ func TestMoved(t *testing.T) {
 	without, with := s, &Snapshot{Links: append(slices.Clone(s.Links), child, vlan)}
 	r := &Record{Links: []*LinkRecord{{Ifindex: 21, Name: child.Name, Child: true, Parent: parent.Index, PKey: 0x8001}},
 		Made: []Made{{Kind: "vlan", Name: "v7", On: 9}}}
-	if r.Leave(Moved{22, parent.Index, "theirs", 5}) || r.Leave(Moved{23, 0, "v7", 5}) {
+	if r.Leave(MoveEvent{22, parent.Index, "theirs", 5}) || r.Leave(MoveEvent{23, 0, "v7", 5}) {
 		t.Error("another program's link counts as made")
 	}
 	leave := func() {
 		t.Helper()
-		if !r.Leave(Moved{21, parent.Index, "ib0.8001", 5}) || !r.Leave(Moved{23, 9, "v7", 5}) || !r.Reconcile(without) ||
+		if !r.Leave(MoveEvent{21, parent.Index, "ib0.8001", 5}) || !r.Leave(MoveEvent{23, 9, "v7", 5}) || !r.Reconcile(without) ||
 			len(r.Moved) != 2 || len(r.Links) != 0 || len(r.Made) != 0 {
 			t.Fatalf("%+v", r)
 		}
@@ -39,19 +39,13 @@ func TestMoved(t *testing.T) {
 	}
 	// Not seen yet since it was made.
 	fresh := &Record{Links: []*LinkRecord{{Name: "ib0.8001", Child: true, Parent: parent.Index, PKey: 0x8001}}}
-	if !fresh.Leave(Moved{31, parent.Index, "ib0.8001", -1}) {
+	if !fresh.Leave(MoveEvent{31, parent.Index, "ib0.8001", -1}) {
 		t.Error("a new one is not known")
-	}
-	if len(fresh.NSIDs()) != 0 {
-		t.Errorf("a namespace without a number is read: %v", fresh.NSIDs())
 	}
 	// The kernel moves a child back and deletes a VLAN.
 	ended, asVLAN := r.Clone(), *without
-	asVLAN.GoneNSIDs = []int{4, 5}
-	ended.Moved = append(ended.Moved, Left{Made{Kind: "ipoib", Name: "ib0.8001", On: parent.Index}, 5})
-	if ids := ended.NSIDs(); !slices.Equal(ids, []int{5}) {
-		t.Errorf("the numbers are %v", ids)
-	}
+	asVLAN.Moved = []MovedLink{{Made: ended.Moved[0].Made, NSID: 5}}
+	ended.Moved = append(ended.Moved, Moved{Made: Made{Kind: "ipoib", Name: "ib0.8001", On: parent.Index}, NSID: 5})
 	if !ended.Reconcile(&asVLAN) || len(ended.Moved) != 1 || ended.Moved[0].Kind != "ipoib" {
 		t.Errorf("after the end of the namespace: %+v", ended.Moved)
 	}

@@ -36,7 +36,7 @@ func Ops() []Op {
 		SetPrimary{On: on, Slave: Target{Link: "net9", Ifindex: 9}},
 		DelLink{On: on},
 		MoveLink{On: on, Parent: 6, PKey: 0x8001, Namespace: units.NamespaceDir + "job"},
-		DelAway{On: on, Away: Away{Made: Made{Kind: "ipoib", Name: "net7.8001", On: 7}, Namespace: units.NamespaceDir + "job"}},
+		DelMoved{On: on, Moved: Moved{Made: Made{Kind: "ipoib", Name: "net7.8001", On: 7}, Namespace: units.NamespaceDir + "job"}},
 		AddAddress{On: on, Address: v4},
 		AddAddress{On: on, Address: v6},
 		DelAddress{On: on, Address: v4},

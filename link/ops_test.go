@@ -45,8 +45,8 @@ func forOps(t testing.TB, op Op) *Snapshot {
 		s.NextHops = []NextHopObject{o.NextHop}
 	case MoveLink:
 		s.Namespaces = []Namespace{{Path: o.Namespace, ID: -1}}
-	case DelAway:
-		s.Away = []AwayLink{{Made: o.Away.Made, Index: 8}}
+	case DelMoved:
+		s.Moved = []MovedLink{{Made: o.Moved.Made, Index: 8}}
 	case DelRule:
 		s.Rules = []Rule{o.Rule}
 	}
@@ -126,7 +126,7 @@ func TestRecordOps(t *testing.T) {
 		case AddRule:
 			undo[op.String()] = DelRule{Rule: o.Rule}
 		case MoveLink:
-			undo[op.String()] = DelAway{Away: o.away()}
+			undo[op.String()] = DelMoved{Moved: o.moved()}
 		case AddBond:
 			undo[op.String()] = DelLink{On: o.On}
 		case SetMaster:

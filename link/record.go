@@ -30,11 +30,8 @@ type Record struct {
 	// are those that outlive the link, and are its again when one of that name comes.
 	Kept []*LinkRecord `json:"kept,omitempty"`
 	Made []Made        `json:"made,omitempty"` // by other packages
-	// Moved are P_Key children and VLANs that were made and then moved to another network
-	// namespace by others: they are not made again.
-	Moved []Left `json:"moved,omitempty"`
-	// Away are P_Key children that were moved to the network namespaces of units.
-	Away []Away `json:"away,omitempty"`
+	// Moved are P_Key children and VLANs that are in other network namespaces.
+	Moved []Moved `json:"moved,omitempty"`
 	// Ports are the units that governed InfiniBand ports last, by GUID.
 	Ports []PortRecord `json:"ports,omitempty"`
 }
@@ -153,7 +150,7 @@ func (r *Record) Holds(l *Link) bool {
 		return true
 	}
 	return slices.ContainsFunc(r.Links, func(e *LinkRecord) bool { return e.Child && e.Parent == l.Index }) ||
-		len(r.AwayFrom(l.Index)) > 0
+		len(r.MovedFrom(l.Index)) > 0
 }
 
 // Remember notes for links, by index, whether their units keep what is recorded of
@@ -228,7 +225,8 @@ func (r *Record) Intend(op Op) {
 			r.Rules = append(slices.Clone(r.Rules), o.Rule)
 		}
 	case MoveLink:
-		r.away(o)
+		r.removeMoved(o.moved().Made)
+		r.Moved = append(r.Moved, o.moved())
 	case SetUp:
 		// The note that a link was activated must follow the effect: a note
 		// without the effect would leave the link down for good.
@@ -247,8 +245,8 @@ func (r *Record) Done(op Op) {
 		} else {
 			r.make(m) // it may have been removed first by the same plan
 		}
-	case DelAway:
-		r.removeAway(o.Away)
+	case DelMoved:
+		r.removeMoved(o.Moved.Made)
 	case SetUp:
 		e := r.of(o.On)
 		e.Activated, e.Deactivated = o.Up, !o.Up
@@ -316,7 +314,7 @@ func (r *Record) Failed(op Op) {
 	case AddChild:
 		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool { return e.Ifindex == 0 && e.Name == o.On.Link })
 	case MoveLink:
-		r.removeAway(o.away())
+		r.removeMoved(o.moved().Made)
 	case AddBond, AddVRF:
 		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool { return e.Ifindex == 0 && e.master() && e.Name == op.Target().Link })
 	case SetMaster:
@@ -400,7 +398,6 @@ func (r *Record) Reconcile(s *Snapshot) (changed bool) {
 		r.Rules, changed = slices.DeleteFunc(slices.Clone(r.Rules), gone), true
 	}
 	changed = r.reconcileMoved(s) || changed
-	changed = r.reconcileAway(s) || changed
 	if gone := func(m Made) bool {
 		_, parent := s.Link(m.On)
 		_, isLink := s.LinkByName(m.Name)
@@ -457,7 +454,7 @@ func (r *Record) Clone() *Record {
 		return out
 	}
 	out.Rules, out.Made, out.Routes, out.Ports = slices.Clone(r.Rules), slices.Clone(r.Made), slices.Clone(r.Routes), slices.Clone(r.Ports)
-	out.NextHops, out.Moved, out.Away = slices.Clone(r.NextHops), slices.Clone(r.Moved), slices.Clone(r.Away)
+	out.NextHops, out.Moved = slices.Clone(r.NextHops), slices.Clone(r.Moved)
 	for _, e := range r.Links {
 		out.Links = append(out.Links, e.clone())
 	}
@@ -497,9 +494,20 @@ func DecodeRecord(b []byte) (*Record, error) {
 	if len(b) > maxRecord {
 		return nil, fmt.Errorf("record has %d bytes, more than %d", len(b), maxRecord)
 	}
-	r := &Record{}
-	if err := json.Unmarshal(b, r); err != nil {
+	var file struct {
+		Record
+		Away []struct { // before 0.1: what was moved for units
+			Moved
+			ID int `json:"id"`
+		} `json:"away"`
+	}
+	if err := json.Unmarshal(b, &file); err != nil {
 		return nil, fmt.Errorf("record: %w", err)
+	}
+	r := &file.Record
+	for _, m := range file.Away {
+		m.NSID = m.ID
+		r.Moved = append(r.Moved, m.Moved)
 	}
 	if r.Schema != RecordSchema {
 		return nil, fmt.Errorf("record has schema %d, this version writes %d", r.Schema, RecordSchema)

@@ -26,13 +26,11 @@ type Snapshot struct {
 	Rules   []Rule   `json:"rules,omitempty"`
 	// NextHops are the nexthop objects, by ID, that a unit or the record names.
 	NextHops []NextHopObject `json:"nexthops,omitempty"`
-	// GoneNSIDs are the numbers of network namespaces that the record names and that no
-	// longer exist.
-	GoneNSIDs []int `json:"gone_nsids,omitempty"`
 	// Namespaces are the network namespaces that units name and that exist.
 	Namespaces []Namespace `json:"namespaces,omitempty"`
-	// Away are the links of the record that were moved to such, as far as they could be read.
-	Away []AwayLink `json:"away,omitempty"`
+	// Moved are links of the record that are in other network namespaces, as far as they
+	// were read, and those that ended with such.
+	Moved []MovedLink `json:"moved,omitempty"`
 	// Card is what package roce plans from beyond the rest; nil if no unit and no
 	// port needs it. It is never changed once it is in a snapshot.
 	Card *cardstate.State `json:"card,omitempty"`

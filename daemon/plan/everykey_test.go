@@ -110,7 +110,7 @@ func TestLawsOfEveryKey(t *testing.T) {
 					t.Fatalf("%s keeps %v %v after all units went", l.Name, l.Routes, l.Neighbors)
 				}
 			}
-			if a := w.m.Snapshot().Away; len(a) > 0 {
+			if a := w.m.Snapshot().Moved; len(a) > 0 {
 				t.Fatalf("links stay in network namespaces after all units went: %v", a)
 			}
 			if n := w.m.Snapshot().NextHops; len(n) > 1 && !slices.ContainsFunc(w.rec.Links, func(e *link.LinkRecord) bool { return e.Keep }) {

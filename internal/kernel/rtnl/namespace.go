@@ -37,8 +37,8 @@ func (c *Conn) NamespaceID(fd int) (id int, err error) {
 	return id, errs[0]
 }
 
-// GoneNamespaces gives those of these numbers that name no network namespace. The kernel
-// frees a number before it deletes what is in the namespace (net/core/net_namespace.c,
+// GoneNamespaces gives those of these numbers, -1 for none, that name no network namespace
+// any more. The kernel frees a number before it deletes what is in the namespace (net/core/net_namespace.c,
 // cleanup_net).
 func (c *Conn) GoneNamespaces(nsids []int) (gone []int) {
 	rs := make([]nl.Request, len(nsids))
@@ -46,7 +46,7 @@ func (c *Conn) GoneNamespaces(nsids []int) (gone []int) {
 		rs[i] = getNSID(unix.NETNSA_NSID, id)
 	}
 	for i, err := range c.Ask(rs, func(int, uint16, []byte) error { return nil }) {
-		if errors.Is(err, unix.ENOENT) {
+		if nsids[i] >= 0 && errors.Is(err, unix.ENOENT) {
 			gone = append(gone, nsids[i])
 		}
 	}

@@ -104,7 +104,7 @@ func TestNumbersOfNamespaces(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if gone := c.GoneNamespaces([]int{moved.NSID, 4711}); moved.Name != "va" || !slices.Equal(gone, []int{4711}) {
+	if gone := c.GoneNamespaces([]int{moved.NSID, -1, 4711}); moved.Name != "va" || !slices.Equal(gone, []int{4711}) {
 		t.Fatalf("%+v, these are gone: %v", moved, gone)
 	}
 	if err := other.Close(); err != nil {

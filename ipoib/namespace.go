@@ -7,24 +7,24 @@ import (
 	"ibnetworkd/units"
 )
 
-// isAway reports whether a child that was moved is the one that a [Partition] asks for.
-func isAway(m link.Away, p *units.Partition, parent *link.Link) bool {
+// isMoved reports whether a child that was moved is the one that a [Partition] asks for.
+func isMoved(m link.Moved, p *units.Partition, parent *link.Link) bool {
 	return p.NetworkNamespace.Set && p.Namespace() == m.Namespace && p.PartitionKey.V.Base() == m.PKey.Base() &&
 		p.ChildName(parent.Name) == nameAsked(m.Name, parent, m.PKey)
 }
 
-// planAway notes a child that is in another network namespace, or that waits for one. It
+// planMoved notes a child that is in another network namespace, or that waits for one. It
 // reports false if the child is to be made.
-func planAway(b *link.Builder, parent *link.Link, p *units.Partition, a *link.Attribute, block func(link.Reason)) (done bool) {
-	for _, m := range b.Record.AwayFrom(parent.Index) {
-		state, why := b.AwayState(m)
+func planMoved(b *link.Builder, parent *link.Link, p *units.Partition, a *link.Attribute, block func(link.Reason)) (done bool) {
+	for _, m := range b.Record.MovedFrom(parent.Index) {
+		state, why := b.MovedState(m)
 		switch {
-		case isAway(m, p, parent):
+		case isMoved(m, p, parent):
 			if state != "" {
 				a.Actual = m.PKey.String() + " " + m.Name + state
 			}
 		case m.PKey.Base() == p.PartitionKey.V.Base() && !b.Dropped(m):
-			why = b.StillAway(m)
+			why = b.StillThere(m)
 		default:
 			continue
 		}
@@ -38,7 +38,7 @@ func planAway(b *link.Builder, parent *link.Link, p *units.Partition, a *link.At
 		block(why)
 		return true
 	}
-	if b.AwayNamed(name, p.Namespace()) {
+	if b.TakenIn(name, p.Namespace()) {
 		block(link.Reason{Code: link.CodeNameTaken, Next: "write another Name= in [Partition]",
 			Text: fmt.Sprintf("the name %s is taken by another child in network namespace %s", name, link.NamespaceName(p.Namespace()))})
 		return true

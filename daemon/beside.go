@@ -2,9 +2,8 @@ package daemon
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"ibnetworkd/internal/filewatch"
 	"ibnetworkd/internal/smallfile"
 )
 
@@ -50,54 +50,35 @@ func nmManages(text string) bool {
 // or releases it, which the kernel does not report. It returns when ctx ends, or
 // with an error if there is nothing to watch with.
 func Beside(ctx context.Context, root string, wake func(Scope)) error {
-	fw, err := fsnotify.NewWatcher()
+	w, err := filewatch.New(slog.New(slog.DiscardHandler))
 	if err != nil {
 		return fmt.Errorf("watch other network managers: %w", err)
 	}
-	defer func() { _ = fw.Close() }()
-	b := &beside{root: filepath.Join("/", root), fw: fw, was: map[string]bool{}}
+	b := &beside{root: filepath.Join("/", root), was: map[string]bool{}}
+	b.add = func() { w.Add(filepath.Join(b.root, networkdLinks), filepath.Join(b.root, nmDevices)) }
 	b.add()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case e, ok := <-fw.Events:
-			if !ok {
-				return errors.New("the watch of other network managers has ended")
-			}
-			switch i := b.changed(e); {
-			case i > 0:
-				wake(Scope{Links: map[int]bool{i: true}})
-			case i < 0:
-				wake(Scope{All: true})
-			}
-		case _, ok := <-fw.Errors:
-			if !ok {
-				return errors.New("the watch of other network managers has ended")
-			}
+	w.Run(ctx, func(e fsnotify.Event) bool {
+		if e.Name == "" {
 			clear(b.was)
 			b.add()
 			wake(Scope{All: true})
+			return false
 		}
-	}
+		switch i := b.changed(e); {
+		case i > 0:
+			wake(Scope{Links: map[int]bool{i: true}})
+		case i < 0:
+			wake(Scope{All: true})
+		}
+		return false
+	}, nil)
+	return nil
 }
 
 type beside struct {
 	root string
-	fw   *fsnotify.Watcher
+	add  func()          // watches the directories
 	was  map[string]bool // by file: managed
-}
-
-// add watches the directories, or the nearest parents of those that are not
-// there yet.
-func (b *beside) add() {
-	for _, d := range []string{networkdLinks, nmDevices} {
-		for p := filepath.Join(b.root, d); p != "/" && p != b.root; p = filepath.Dir(p) {
-			if err := b.fw.Add(p); !errors.Is(err, fs.ErrNotExist) {
-				break
-			}
-		}
-	}
 }
 
 // changed is the index of a link whose manager has changed, 0 for none and -1 for

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 
+	"ibnetworkd/internal/filewatch"
 	"ibnetworkd/internal/kernel/nl"
 	"ibnetworkd/internal/kernel/rdmanl"
 	"ibnetworkd/internal/kernel/rtnl"
@@ -292,60 +292,42 @@ func (w *Watch) rdma() (EventSocket, error) {
 	return nil, fmt.Errorf("listen to RDMA events: %w", err)
 }
 
-// editorPause is how long the unit directories must be quiet before they are
-// read: an editor writes a file in several steps, a package manager many files.
-const editorPause = 150 * time.Millisecond
-
 // Watch reports changes below the unit directories: it notes which files were touched and asks
 // for a reload when the directories have been quiet for a moment. Directories that do not exist
 // yet are waited for at their nearest parent.
 func (u *UnitDirs) Watch(ctx context.Context, log *slog.Logger, wake func()) error {
-	root := u.root
-	fw, err := fsnotify.NewWatcher()
+	w, err := filewatch.New(log)
 	if err != nil {
 		return fmt.Errorf("watch the unit directories: %w", err)
 	}
-	addAll := func(paths []string) {
+	addTables := func(paths []string) {
 		for _, p := range paths {
-			if err := fw.Add(p); err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fsnotify.ErrClosed) {
-				log.Warn("cannot watch a unit directory: changes there need a reload", "path", p, "error", err)
-			}
+			w.Add(filepath.Dir(p))
 		}
 	}
-	add := func() { addAll(append(watched(root), parents(u.lastTables())...)) }
+	add := func() {
+		w.Add(watched(u.root)...)
+		addTables(u.lastTables())
+	}
 	add()
-	u.SetWatching(func(tables []string) { addAll(parents(tables)) })
-	go func() {
-		defer func() { _ = fw.Close() }()
-		pause := time.NewTimer(time.Hour)
-		pause.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case e, ok := <-fw.Events:
-				if !ok {
-					return
-				}
-				if concerns(root, e) || e.Op != fsnotify.Chmod && isPart(u.lastTables(), e.Name) {
-					u.MarkChanged(e.Name)
-					if !strings.HasSuffix(e.Name, units.Suffix) && !strings.HasSuffix(e.Name, ".conf") {
-						u.lost() // a directory: what is in it may be new
-					}
-					pause.Reset(editorPause)
-				}
-			case _, ok := <-fw.Errors:
-				if !ok {
-					return
-				}
-				u.lost() // lost events
-				pause.Reset(editorPause)
-			case <-pause.C:
-				add()
-				wake()
-			}
+	u.SetWatching(addTables)
+	go w.Run(ctx, func(e fsnotify.Event) bool {
+		if e.Name == "" {
+			u.lost()
+			return true
 		}
-	}()
+		if !concerns(u.root, e) && (e.Op == fsnotify.Chmod || !filewatch.Leads(e.Name, u.lastTables())) {
+			return false
+		}
+		u.MarkChanged(e.Name)
+		if !strings.HasSuffix(e.Name, units.Suffix) && !strings.HasSuffix(e.Name, ".conf") {
+			u.lost() // a directory: what is in it may be new
+		}
+		return true
+	}, func() {
+		add()
+		wake()
+	})
 	return nil
 }
 
@@ -376,49 +358,19 @@ func concerns(root string, e fsnotify.Event) bool {
 	return false
 }
 
-// isPart reports whether a name is one of paths or a directory of one.
-func isPart(paths []string, name string) bool {
-	return slices.ContainsFunc(paths, func(p string) bool { return p == name || strings.HasPrefix(p, name+"/") })
-}
-
-// parents are the directories of files; where one is missing, its nearest parent.
-func parents(paths []string) []string {
-	var out []string
-	for _, p := range paths {
-		for dir := filepath.Dir(p); ; dir = filepath.Dir(dir) {
-			if st, err := os.Stat(dir); err == nil && st.IsDir() || dir == "/" {
-				out = append(out, dir)
-				break
-			}
-		}
-	}
-	return out
-}
-
-// watched lists the directories to watch: the unit directories and their
-// drop-in directories, and for one that is missing its nearest parent.
-func watched(root string) []string {
-	var out []string
+// watched lists the directories to watch: the unit directories and their drop-in
+// directories.
+func watched(root string) (out []string) {
 	for _, d := range units.Dirs {
 		dir := filepath.Join("/", root, d)
-		for {
-			if st, err := os.Stat(dir); err == nil && st.IsDir() {
-				out = append(out, dir)
-				break
-			}
-			up := filepath.Dir(dir)
-			if up == dir {
-				break
-			}
-			dir = up
-		}
-		es, err := os.ReadDir(filepath.Join("/", root, d))
+		out = append(out, dir)
+		es, err := os.ReadDir(dir)
 		if err != nil {
 			continue
 		}
 		for _, e := range es {
 			if strings.HasSuffix(e.Name(), units.Suffix+".d") {
-				out = append(out, filepath.Join("/", root, d, e.Name()))
+				out = append(out, filepath.Join(dir, e.Name()))
 			}
 		}
 	}

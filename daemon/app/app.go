@@ -27,6 +27,7 @@ import (
 	"ibnetworkd/daemon/remote"
 	"ibnetworkd/daemon/smfeed"
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/filewatch"
 	"ibnetworkd/internal/journal"
 	"ibnetworkd/internal/kernel/modules"
 	"ibnetworkd/internal/kernel/packet"
@@ -91,7 +92,7 @@ type App struct {
 	metrics  *metrics.Collector
 	systemd  *worker.Systemd
 	sm       *worker.Controller
-	smFiles  *worker.FileWatch
+	smFiles  *filewatch.Files
 	managers *smfeed.Managers
 	feed     *smfeed.Feed
 	env      *envfile.Files
@@ -219,7 +220,7 @@ func (a *App) build(h host) error {
 func (a *App) buildSubnetManagers() {
 	rereadPorts := func() { a.daemon.Wake(daemon.Scope{RDMA: true}) }
 	check := files.New("/")
-	a.smFiles = worker.NewFileWatch(a.log, func() {
+	a.smFiles = filewatch.NewFiles(a.log, func() {
 		if a.edits == nil {
 			a.sm.Reread()
 		} else {

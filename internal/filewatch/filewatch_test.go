@@ -1,4 +1,4 @@
-package worker
+package filewatch
 
 import (
 	"log/slog"
@@ -10,10 +10,10 @@ import (
 
 // A file is seen when it appears, changes or goes, also where its directories do not
 // exist yet, are removed and made again, or its path is not clean.
-func TestFileWatch(t *testing.T) {
+func TestFiles(t *testing.T) {
 	root := t.TempDir()
 	changed := make(chan struct{}, 1)
-	w := NewFileWatch(slog.New(slog.DiscardHandler), func() { changed <- struct{}{} })
+	w := NewFiles(slog.New(slog.DiscardHandler), func() { changed <- struct{}{} })
 	go func() { _ = w.Run(t.Context()) }()
 	file := filepath.Join(root, "a/b/p.conf")
 	w.Watch([]string{root + "/a//b/./p.conf"})

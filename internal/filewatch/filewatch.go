@@ -1,0 +1,169 @@
+// Package filewatch reports changes of files and directories, also of those that do not
+// exist yet.
+package filewatch
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
+)
+
+// pause is how long it must be quiet before files are read: an editor writes one in
+// several steps, a package manager many.
+const pause = 150 * time.Millisecond
+
+// Watcher watches directories.
+type Watcher struct {
+	log    *slog.Logger
+	fs     *fsnotify.Watcher
+	mu     sync.Mutex
+	failed map[string]bool
+}
+
+// New makes a Watcher, for one Run.
+func New(log *slog.Logger) (*Watcher, error) {
+	fw, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, err
+	}
+	return &Watcher{log: log, fs: fw, failed: map[string]bool{}}, nil
+}
+
+// Add watches directories; for one that does not exist, the nearest parent that does.
+func (w *Watcher) Add(dirs ...string) {
+	for _, d := range dirs {
+		w.add(d)
+	}
+}
+
+func (w *Watcher) add(dir string) {
+	err := w.fs.Add(dir)
+	if parent := filepath.Dir(dir); parent != dir && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR)) {
+		w.add(parent)
+		if _, err := os.Stat(dir); err == nil {
+			w.add(dir) // made meanwhile: there was no event
+		}
+		return
+	}
+	if err == nil || errors.Is(err, fsnotify.ErrClosed) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.failed[dir] {
+		w.failed[dir] = true
+		w.log.Warn("cannot watch a directory: changes there need a reload", "path", dir, "error", err)
+	}
+}
+
+// Run calls event for each change until ctx ends, with a zero one if some were lost. It
+// calls quiet when there was a change for which event reported true, and no other since.
+func (w *Watcher) Run(ctx context.Context, event func(fsnotify.Event) bool, quiet func()) {
+	defer func() { _ = w.fs.Close() }()
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	for {
+		var e fsnotify.Event
+		select {
+		case <-ctx.Done():
+			return
+		case e = <-w.fs.Events:
+		case <-w.fs.Errors:
+		case <-t.C:
+			quiet()
+			continue
+		}
+		if event(e) {
+			t.Reset(pause)
+		}
+	}
+}
+
+// Leads reports whether name is one of some paths, or a directory that one is in at any
+// depth.
+func Leads(name string, paths []string) bool {
+	return slices.ContainsFunc(paths, func(p string) bool { return p == name || strings.HasPrefix(p, name+"/") })
+}
+
+// Files watches files by the directories that they are in: a file that is replaced is
+// another one, and one that does not exist may appear, its directory too.
+type Files struct {
+	log     *slog.Logger
+	changed func()
+	paths   chan []string
+}
+
+// NewFiles makes a Files that calls changed when a file has changed.
+func NewFiles(log *slog.Logger, changed func()) *Files {
+	return &Files{log: log, changed: changed, paths: make(chan []string, 1)}
+}
+
+// Watch replaces the files. It never blocks: the newest list wins.
+func (f *Files) Watch(paths []string) {
+	for {
+		select {
+		case f.paths <- paths:
+			return
+		default:
+		}
+		select {
+		case <-f.paths:
+		default:
+		}
+	}
+}
+
+// Run watches until ctx ends. While there are no files it has no descriptor.
+func (f *Files) Run(ctx context.Context) error {
+	stop := func() {}
+	defer func() { stop() }()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case paths := <-f.paths:
+			stop()
+			of, cancel := context.WithCancel(ctx)
+			var g sync.WaitGroup
+			g.Go(func() { f.watch(of, paths) })
+			stop = func() { cancel(); g.Wait() }
+		}
+	}
+}
+
+func (f *Files) watch(ctx context.Context, paths []string) {
+	if len(paths) == 0 {
+		return
+	}
+	w, err := New(f.log)
+	if err != nil {
+		f.log.Warn("cannot watch files: changes there need a reload", "files", paths, "error", err)
+		return
+	}
+	var names []string // and where links end: their files are changed there
+	arm := func() {
+		names = nil
+		for _, p := range paths {
+			names = append(names, filepath.Clean(p))
+			if target, err := filepath.EvalSymlinks(p); err == nil {
+				names = append(names, target)
+			}
+		}
+		for _, p := range names {
+			w.Add(filepath.Dir(p))
+		}
+		f.changed()
+	}
+	arm()
+	w.Run(ctx, func(e fsnotify.Event) bool { return e.Name == "" || Leads(e.Name, names) }, arm)
+}

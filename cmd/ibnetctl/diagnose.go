@@ -22,7 +22,7 @@ func (a *app) diagnoseCmd() *cobra.Command {
 manager, interface, partition, multicast group, mode, MTU, address. It stops at
 the first problem of a port and prints the command to run next. Errors in unit
 files are printed first, bonds last: whether a failover would work, and whether
-all slaves hang on one switch, are notes.
+all slaves hang on one switch, are notes, as is a daemon that does not run.
 
 What no unit applies to counts as blocked only if it is in use, if it is named, or
 with --all. A port without a cable and without a unit is spare, and so is a link
@@ -95,6 +95,8 @@ func (a *app) diagnoseInput(ctx context.Context, from, unit string) (in diagnose
 				in.Report.Links, in.Report.Ports, in.Report.Notices, in.SMs = d.Links, d.Ports, d.Notices, d.SubnetManagers
 			}
 			c.close()
+		} else {
+			in.NoDaemon = err == errNotRunning // not that the bus does not answer
 		}
 	}
 	if a.recorded != "" {

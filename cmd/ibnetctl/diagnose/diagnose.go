@@ -33,6 +33,8 @@ type Input struct {
 	// Missing are the modules of ib_core and ib_umad that are known not to
 	// be loaded; a captured system does not tell.
 	Missing []string
+	// NoDaemon is that ibnetworkd is known not to run, so that no unit is applied.
+	NoDaemon bool
 	// Asked is what the subnet managers of Active ports answered, by the name of
 	// the port; nil where none was asked, as on a captured system.
 	Asked map[string]Asked
@@ -101,7 +103,11 @@ const (
 	codeZeroGUID  link.Code = "zero-guid"
 	codeLinkLayer link.Code = "wrong-link-layer"
 	codeNoUmad    link.Code = "umad-missing"
+	codeNoDaemon  link.Code = "daemon-not-running"
 )
+
+// startDaemon is the next step where a unit waits for the daemon.
+const startDaemon = "systemctl start ibnetworkd"
 
 // Run walks all ports and the bonds, or the one named by only (mlx5_0/1, an
 // interface over it, or a bond).
@@ -119,10 +125,8 @@ func Run(in Input, only string) []Chain {
 			return nil
 		}
 	}
-	if only == "" && unit == nil || len(in.Snapshot.Devices) == 0 {
-		if c := host(in); len(c.Checks) > 0 {
-			out = append(out, c)
-		}
+	if c := host(in, only == "" && unit == nil || len(in.Snapshot.Devices) == 0); len(c.Checks) > 0 {
+		out = append(out, c)
 	}
 	if only == "" {
 		out = withNotices(in, out)
@@ -142,10 +146,15 @@ func Run(in Input, only string) []Chain {
 	return append(out, bondChains(in, only, unit)...)
 }
 
-// host checks what is not about one port.
-func host(in Input) Chain {
+// host checks what is not about one port: the daemon, and the devices where the walk is
+// not of one unit, port or link.
+func host(in Input, devices bool) Chain {
 	c := Chain{On: "host"}
-	if len(in.Snapshot.Devices) > 0 {
+	if in.NoDaemon && in.Units != nil && len(in.Units.Units) > 0 {
+		c.Checks = append(c.Checks, Check{Name: "daemon", Result: Warn, Code: codeNoDaemon, Next: startDaemon,
+			Text: "ibnetworkd is not running: no unit is applied, and no subnet manager is started"})
+	}
+	if !devices || len(in.Snapshot.Devices) > 0 {
 		return c
 	}
 	if slices.Contains(in.Missing, "ib_core") {

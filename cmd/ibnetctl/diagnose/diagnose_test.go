@@ -81,6 +81,110 @@ func TestSubnetManagerAnswers(t *testing.T) {
 	}
 }
 
+// The next step is one that the host has not taken yet, and that works as it is: with the
+// daemon stopped, with a unit that has [SubnetManager] already, with one that was stopped.
+func TestNextStepOfManager(t *testing.T) {
+	manages, none := "[SubnetManager]\nManage=auto\n", "[Network]\n"
+	for _, tt := range []struct {
+		name, unit string
+		phase      string
+		noDaemon   bool
+		want       string
+	}{
+		{"not managed", none, "off", false, "add [SubnetManager] Manage=auto to 10-ib0.ibnetwork (or, once: ibnetctl sm start mlx5_0/1)"},
+		{"managed, stopped by hand", manages, "held", false, "ibnetctl sm start mlx5_0/1"},
+		{"not managed, stopped by hand", none, "held", false, "ibnetctl sm start mlx5_0/1"},
+		{"managed, failed", manages, "backing-off", false, "journalctl -u ibnetsm@x.service"},
+		{"managed, another one was master", manages, "served", false, "ibnetctl sm status mlx5_0/1"},
+		{"managed, not known", manages, "", false, "ibnetctl sm status mlx5_0/1"},
+		{"managed, no daemon", manages, "", true, "systemctl start ibnetworkd"},
+		{"not managed, no daemon", none, "", true, "systemctl start ibnetworkd; ibnetctl sm start mlx5_0/1"},
+		{"switched off, no daemon", "[SubnetManager]\nManage=no\n", "", true, "systemctl start ibnetworkd; ibnetctl sm start mlx5_0/1"},
+	} {
+		for _, state := range []ib.PortState{ib.PortActive, ib.PortInit} {
+			in := good()
+			in.Asked, in.NoDaemon = map[string]Asked{"mlx5_0/1": {}}, tt.noDaemon
+			p := &in.Snapshot.Devices[0].Ports[0]
+			if p.State = state; state == ib.PortInit {
+				p.SMLID = 0
+			}
+			u, _ := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=ib0\n"+tt.unit))
+			in.Units = &units.Set{Units: []*units.Unit{u}}
+			if tt.phase != "" {
+				in.SMs = []smctl.Status{{IBDevice: "mlx5_0", Port: 1, Phase: tt.phase, Reason: "why", Worker: "ibnetsm@x.service"}}
+			}
+			found := false
+			for _, c := range Run(in, "ib0") {
+				for _, k := range c.Checks {
+					if k.Name == "subnet manager" {
+						found = true
+						if k.Result != Fail || k.Next != tt.want {
+							t.Errorf("%s, %v: %+v, want %q", tt.name, state, k, tt.want)
+						}
+					}
+				}
+			}
+			if !found {
+				t.Errorf("%s, %v: not checked", tt.name, state)
+			}
+		}
+	}
+}
+
+// Without the daemon nothing is applied, which is said of every walk, and what waits for
+// it names it as the next step.
+func TestDaemonNotRunning(t *testing.T) {
+	in := good()
+	u, _ := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=ib0\n"))
+	in.Units = &units.Set{Units: []*units.Unit{u}}
+	in.Snapshot.Links[0].Flags = 0
+	for _, only := range []string{"", "ib0"} {
+		for _, stopped := range []bool{false, true} {
+			in.NoDaemon = stopped
+			cs := Run(in, only)
+			if said := cs[0].On == "host" && cs[0].Checks[0].Name == "daemon" && cs[0].Checks[0].Result == Warn; said != stopped {
+				t.Errorf("%q: %+v", only, cs)
+			}
+			last := cs[len(cs)-1].Checks
+			want := "ibnetctl up ib0"
+			if stopped {
+				want = "systemctl start ibnetworkd"
+			}
+			if k := last[len(last)-1]; k.Name != "interface" || k.Next != want {
+				t.Errorf("%q: %+v, want %q", only, k, want)
+			}
+		}
+	}
+	in.Units = &units.Set{}
+	if cs := Run(in, ""); cs[0].On == "host" {
+		t.Errorf("a host without units: %+v", cs[0])
+	}
+}
+
+// A [RoCE] section on an InfiniBand port is a mistake more often than the port's type.
+func TestRoCEOnInfiniBand(t *testing.T) {
+	in := good()
+	u, _ := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=ib0\n[RoCE]\nDSCP=26\n"))
+	in.Units = &units.Set{Units: []*units.Unit{u}}
+	cs := Run(in, "ib0")
+	if k := cs[0].Checks[1]; k.Code != codeLinkLayer || !strings.HasPrefix(k.Next, "remove [RoCE] from the unit; or, ") {
+		t.Errorf("%+v", k)
+	}
+}
+
+// A link whose unit has it join a bond needs no address.
+func TestBondThatIsRefusedNeedsNoAddress(t *testing.T) {
+	in := good()
+	in.Snapshot.Links[0].Addresses = nil
+	in.Report.Links[0].Attributes = append(in.Report.Links[0].Attributes, link.Attribute{Name: "Bond", Wanted: "bond0",
+		Why: link.Reason{Code: link.CodeUnsupported, Text: "the kernel has active-backup only", Next: "write Mode=active-backup"}})
+	for _, k := range Run(in, "ib0")[0].Checks {
+		if k.Name == "address" {
+			t.Errorf("%+v", k)
+		}
+	}
+}
+
 func TestEveryBranch(t *testing.T) {
 	port := func(in *Input) *link.Port { return &in.Snapshot.Devices[0].Ports[0] }
 	l := func(in *Input) *link.Link { return &in.Snapshot.Links[0] }

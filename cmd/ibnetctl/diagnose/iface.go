@@ -62,6 +62,9 @@ func (w *walker) ipoib(l *link.Link) {
 			if r := st.Reason(); r.Text != "" {
 				why = ": " + r.Text
 			}
+			if w.in.NoDaemon && st.Unit != "" {
+				next = startDaemon
+			}
 			if st.Unit == "" {
 				next = "ip link set " + l.Name + " up; or write a unit that matches " + l.Name
 			}
@@ -135,7 +138,7 @@ func (w *walker) address(l *link.Link) {
 	before := len(w.checks)
 	if st != nil {
 		for _, a := range st.Attributes {
-			wants = wants || a.Name == "Address" || a.Name == "DHCP" || a.Name == "DHCPv6"
+			wants = wants || a.Name == "Address" || a.Name == "DHCP" || a.Name == "DHCPv6" || a.Name == "Bond"
 			if a.Name == "Mode" || a.Name == "MTUBytes" || bondSettings[a.Name] != "" || a.OK() {
 				continue
 			}

@@ -7,6 +7,7 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
+	"ibnetworkd/units"
 )
 
 func (w *walker) sm() *smctl.Status {
@@ -40,16 +41,14 @@ func (w *walker) state() bool {
 	sm := w.sm()
 	switch {
 	case sm != nil && sm.Phase != "off":
-		next := "ibnetctl sm status " + w.name()
+		next := w.smNext()
 		switch sm.Phase {
-		case "backing-off", "master", "starting":
+		case "master", "starting":
 			next = "journalctl -u " + sm.Worker
 		case "blocked":
 			if !umad {
 				next = "modprobe ib_umad"
 			}
-		case "held":
-			next = "ibnetctl sm start " + w.name()
 		case "foreign":
 			next = fmt.Sprintf("smpquery -C %s -P %d -D portinfo 0: if MkeyViolations rises, an M_Key locks it out; otherwise read its log",
 				w.d.Name, p.Num)
@@ -64,7 +63,7 @@ func (w *walker) state() bool {
 			"Initializing: no subnet manager has configured the port, and none can run on this host: ib_umad is not loaded")
 	default:
 		w.fail("subnet manager", link.CodeNoSM, w.smNext(),
-			"Initializing: the link is up, but no subnet manager has configured the port%s", w.smWhy(sm))
+			"Initializing: the link is up, but no subnet manager has configured the port%s", w.smWhy())
 	}
 	return false
 }
@@ -130,16 +129,42 @@ func Master(m *smctl.Master) string {
 	return fmt.Sprintf("%sport GUID %s, LID %d, priority %d", on, m.GUID, m.LID, m.Priority)
 }
 
-func (w *walker) smWhy(sm *smctl.Status) string {
-	if sm != nil && sm.Reason != "" {
+// smWhy is why no subnet manager of this host serves the port.
+func (w *walker) smWhy() string {
+	switch sm := w.sm(); {
+	case sm != nil && sm.Reason != "":
 		return ", and this host runs none: " + sm.Reason
+	case w.manages() && w.in.NoDaemon:
+		return "; ibnetworkd, which starts one for the port, is not running"
 	}
 	return ", and none is managed on this host"
 }
 
+// manages reports whether the unit of the port has this host run a subnet manager.
+func (w *walker) manages() bool {
+	u := w.unit()
+	return u != nil && u.SubnetManager.Present && u.SubnetManager.Manage.Or(units.ManageAuto) != units.ManageNo
+}
+
+// smNext is how this host comes to run a subnet manager for the port.
 func (w *walker) smNext() string {
+	switch sm := w.sm(); {
+	case sm != nil && sm.Phase == "held":
+		return "ibnetctl sm start " + w.name()
+	case sm != nil && sm.Phase == "backing-off":
+		return "journalctl -u " + sm.Worker
+	case sm != nil && sm.Phase != "off":
+		return "ibnetctl sm status " + w.name()
+	case w.in.NoDaemon:
+		if w.manages() {
+			return startDaemon
+		}
+		return fmt.Sprintf("%s; ibnetctl sm start %s", startDaemon, w.name())
+	case w.manages():
+		return "ibnetctl sm status " + w.name()
+	}
 	if u := w.unit(); u != nil {
-		return fmt.Sprintf("add [SubnetManager] Manage=auto to %s, then ibnetctl reload (or, once: ibnetctl sm start %s)", u.Path, w.name())
+		return fmt.Sprintf("add [SubnetManager] Manage=auto to %s (or, once: ibnetctl sm start %s)", u.Path, w.name())
 	}
 	return fmt.Sprintf("ibnetctl sm start %s; or write a unit with [SubnetManager] Manage=auto", w.name())
 }

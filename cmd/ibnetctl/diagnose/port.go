@@ -12,7 +12,7 @@ import (
 
 func (w *walker) linkLayer() bool {
 	u := w.unit()
-	want, where := ib.LinkLayerUnspecified, ""
+	want, where, other := ib.LinkLayerUnspecified, "", ""
 	if u != nil {
 		if t, ok := u.Port.Type.Get(); ok {
 			switch t {
@@ -25,7 +25,7 @@ func (w *walker) linkLayer() bool {
 		} else if u.IPoIB.Present || len(u.Partitions) > 0 {
 			want, where = ib.LinkLayerInfiniBand, u.Path+" has IPoIB settings"
 		} else if u.RoCE.Present {
-			want, where = ib.LinkLayerEthernet, u.Path+" has a [RoCE] section"
+			want, where, other = ib.LinkLayerEthernet, u.Path+" has a [RoCE] section", "remove [RoCE] from the unit; or, for an Ethernet port: "
 		}
 	}
 	if want == ib.LinkLayerUnspecified || want == w.p.Layer {
@@ -36,7 +36,7 @@ func (w *walker) linkLayer() bool {
 	if why.Text != "" {
 		where += ": " + why.Text
 	}
-	w.fail("link layer", codeLinkLayer, cmp.Or(why.Next, w.typeCommand(want)), "the port's link layer is %v, but %s", w.p.Layer, where)
+	w.fail("link layer", codeLinkLayer, cmp.Or(why.Next, other+w.typeCommand(want)), "the port's link layer is %v, but %s", w.p.Layer, where)
 	return false
 }
 

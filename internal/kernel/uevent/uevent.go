@@ -151,6 +151,11 @@ func Listen(g Group, recvBuffer int, subsystems ...string) (*Events, error) {
 	if err != nil {
 		return fail("set the receive buffer", err)
 	}
+	if g == Udev && len(subsystems) > 0 {
+		if err := attachFilter(fd, subsystems); err != nil {
+			return fail("set the filter", err)
+		}
+	}
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: uint32(g)}); err != nil {
 		return fail("join a group", err)
 	}

@@ -66,6 +66,8 @@ type Config struct {
 	Events Events
 	// Notify sends a line to the service manager; nil sends none.
 	Notify func(state string)
+	// Watchdog is the service manager's, zero for none: how long the loop may be silent.
+	Watchdog time.Duration
 	// FastPort is the time between two reads of the ports while one that
 	// matters is not Active, longer when nothing has happened for a while;
 	// SlowPort otherwise. Zero is 1 s and 60 s.
@@ -157,11 +159,13 @@ type timing struct {
 	moved    time.Time                 // when something happened, or a port was another than before
 	settling map[link.Notice]time.Time // since when notices hold that have to last
 	settled  time.Time                 // when the next of them counts, zero for none
+	reported time.Time                 // to the watchdog
 }
 
 // logMemory is what has been logged, so that it is not logged again.
 type logMemory struct {
 	logged   map[string]string // by link and about
+	summary  string            // for the service manager
 	problems map[string]bool   // of unit files
 	isReady  bool              // ready is closed
 }

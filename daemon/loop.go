@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	sd "github.com/coreos/go-systemd/v22/daemon"
+
 	"ibnetworkd/link"
 )
 
@@ -33,6 +35,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	defer retry.Stop()
 	sc := Scope{All: true, Reload: true, RDMA: true, Addrs: true, Routes: true, Rules: true, First: firstLinks}
 	for {
+		alive := d.alive()
 		if !sc.Empty() || d.snap == nil {
 			err := d.cycle(ctx, sc)
 			if err == nil && d.unfinished != nil && ctx.Err() == nil {
@@ -49,7 +52,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		if d.reportDirty {
 			next = sooner(next, d.reportNext)
 		}
-		next = sooner(sooner(sooner(next, d.recordNext), d.readNext), d.settled)
+		next = sooner(sooner(sooner(sooner(next, d.recordNext), d.readNext), d.settled), alive)
 		if !next.IsZero() {
 			resetTimer(retry, time.Until(next))
 		} else {
@@ -68,7 +71,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		case f := <-d.call:
 			f(ctx)
 		case <-port.C:
-			sc = Scope{RDMA: true, PKeys: d.waitsForPKey() || time.Since(d.tables) >= d.cfg.SlowPort}
+			sc = Scope{RDMA: true, PKeys: d.waitsForPKey() || time.Since(d.tables) >= slowTables*d.cfg.SlowPort}
 		case <-retry.C:
 			if !d.recordNext.IsZero() {
 				d.save()
@@ -85,6 +88,20 @@ func (d *Daemon) Run(ctx context.Context) error {
 			}
 		}
 	}
+}
+
+// alive reports to the watchdog that the loop runs, and gives the time until when it has to
+// again, zero without a watchdog. It does so early when the loop wakes for something else,
+// which leaves no wake-up to the watchdog alone.
+func (d *Daemon) alive() (again time.Time) {
+	if d.cfg.Watchdog == 0 {
+		return again
+	}
+	if now := time.Now(); now.Sub(d.reported) >= d.cfg.Watchdog/4 {
+		d.reported = now
+		d.notify(sd.SdNotifyWatchdog)
+	}
+	return d.reported.Add(d.cfg.Watchdog / 2)
 }
 
 // sooner is the earlier of two times, of which a zero one is none.
@@ -117,6 +134,9 @@ const coalesceMost = 250 * time.Millisecond
 // so that at least half of the time is left to others and one observation answers many hints.
 func (d *Daemon) collect(ctx context.Context) Scope {
 	s := d.hints()
+	if s.Empty() {
+		return s // an event of something else
+	}
 	least := coalesceLeast
 	if time.Since(d.lastEnd) < coalesceMost && !d.completes(s) {
 		least = coalesceNext

@@ -156,10 +156,10 @@ func (o *Observer) port(d rdmanl.Device, p rdmanl.Port) link.Port {
 // observePKeys reads what of InfiniBand ports changes without an event: the partition
 // table, a file for each entry, and the subnet prefix. User space learns of
 // IB_EVENT_PKEY_CHANGE from uverbs alone, for which a driver's context would have to
-// be opened; so tables are read each SlowPort, when a link loses its carrier (ipoib
-// restarts a link whose entry changed), while a link waits for a key, and when asked.
+// be opened; so tables are read now and then (slowTables), that of a port when its link
+// loses its carrier (ipoib restarts a link whose entry changed), while a link waits for a key, and when asked.
 func (o *Observer) observePKeys(s *link.Snapshot, sc Scope, w Needs) {
-	need := map[portID]map[ib.PKey]bool{}
+	need, lost := map[portID]map[ib.PKey]bool{}, map[portID]bool{}
 	for i := range s.Links {
 		l := &s.Links[i]
 		if l.IPoIB == nil || l.IBDevice == "" {
@@ -170,6 +170,7 @@ func (o *Observer) observePKeys(s *link.Snapshot, sc Scope, w Needs) {
 			need[id] = map[ib.PKey]bool{}
 		}
 		need[id][l.IPoIB.PKey.Base()] = true
+		lost[id] = lost[id] || sc.KeysOf[l.Index]
 	}
 	copied := false
 	for i := range s.Devices {
@@ -177,7 +178,7 @@ func (o *Observer) observePKeys(s *link.Snapshot, sc Scope, w Needs) {
 			d, p := &s.Devices[i], &s.Devices[i].Ports[k]
 			id := portID{d.Name, p.Num}
 			st := o.ports[id]
-			if st.layer != ib.LinkLayerInfiniBand || st.read && !sc.PKeys && !sc.All {
+			if st.layer != ib.LinkLayerInfiniBand || st.read && !sc.PKeys && !sc.All && !lost[id] {
 				continue
 			}
 			var keys []ib.PKey

@@ -83,7 +83,10 @@ func (d *Daemon) publish(changed map[string]bool, reloaded bool) {
 	maps.Copy(d.unsaved, changed)
 	d.reportDirty = true
 	d.saveReport()
-	d.notify("STATUS=" + summary(rep))
+	if text := summary(rep); text != d.summary || reloaded {
+		d.summary = text
+		d.notify("STATUS=" + text)
+	}
 	d.seq++
 	c.Seq = d.seq
 	d.subMu.Lock()

@@ -22,6 +22,8 @@ type Scope struct {
 	Rules  bool
 	RDMA   bool // RDMA devices and the ports' state
 	PKeys  bool // the partition tables too
+	// KeysOf are links whose ports' partition tables are observed.
+	KeysOf map[int]bool
 	// Moved are links that are in another network namespace now.
 	Moved []link.MoveEvent
 	// Udev are those of Links that udevd has finished with.
@@ -39,8 +41,8 @@ type Scope struct {
 
 // Empty reports that there is nothing to observe.
 func (s *Scope) Empty() bool {
-	return !s.All && !s.Reload && len(s.Links) == 0 && !s.Addrs && !s.Routes && !s.Rules && !s.RDMA && !s.PKeys && !s.Events &&
-		!s.Due && !s.Work && len(s.Force) == 0
+	return !s.All && !s.Reload && len(s.Links) == 0 && !s.Addrs && !s.Routes && !s.Rules && !s.RDMA && !s.PKeys && len(s.KeysOf) == 0 &&
+		!s.Events && !s.Due && !s.Work && len(s.Force) == 0
 }
 
 // Join adds another scope.
@@ -56,6 +58,7 @@ func (s *Scope) Join(o Scope) {
 	s.Due = s.Due || o.Due
 	s.Work = s.Work || o.Work
 	s.Links, s.Udev, s.Force = joined(s.Links, o.Links), joined(s.Udev, o.Udev), joined(s.Force, o.Force)
+	s.KeysOf = joined(s.KeysOf, o.KeysOf)
 	s.Moved = append(s.Moved, o.Moved...)
 }
 
@@ -87,7 +90,7 @@ func (s Scope) String() string {
 		on   bool
 		word string
 	}{{s.All, "all"}, {s.Reload, "units"}, {s.Addrs, "addresses"}, {s.Routes, "routes"}, {s.Rules, "rules"}, {s.RDMA, "rdma"},
-		{s.PKeys, "pkeys"}, {s.Events, "events"}, {s.Due, "due"}, {s.Work, "work"}} {
+		{s.PKeys || len(s.KeysOf) > 0, "pkeys"}, {s.Events, "events"}, {s.Due, "due"}, {s.Work, "work"}} {
 		if p.on {
 			w = append(w, p.word)
 		}

@@ -232,7 +232,9 @@ func (w *Watch) rtnetlink() (EventSocket, error) {
 			if was, known := w.carrier[e.Index]; !known || was != e.Carrier {
 				w.carrier[e.Index] = e.Carrier
 				s.RDMA = true
-				s.PKeys = s.PKeys || e.InfiniBand && !e.Carrier
+				if e.InfiniBand && !e.Carrier {
+					s.KeysOf = joined(s.KeysOf, map[int]bool{e.Index: true})
+				}
 			}
 		case rtnl.LinkGone, rtnl.LinkMoved:
 			s.link(e.Index)
@@ -257,21 +259,26 @@ func (w *Watch) rtnetlink() (EventSocket, error) {
 }
 
 func (w *Watch) uevents(g uevent.Group) (EventSocket, error) {
-	ev, err := uevent.Listen(g, w.RecvBuffer, "net", "infiniband", "infiniband_mad")
+	ev, err := uevent.Listen(g, w.RecvBuffer, "net", "infiniband")
 	if err != nil {
 		return nil, fmt.Errorf("listen to device events: %w", err)
 	}
-	return SocketOf(ev, func(s *Scope, e uevent.Event) {
-		switch {
-		case e.Subsystem == "net" && e.IfIndex != 0:
-			s.link(e.IfIndex)
-			if g == uevent.Udev {
-				s.Udev = joined(s.Udev, map[int]bool{e.IfIndex: true})
-			}
-		case e.Subsystem == "infiniband":
-			s.RDMA = true
+	return SocketOf(ev, func(s *Scope, e uevent.Event) { s.device(g, e) }), nil
+}
+
+// device adds what an event of a device asks to observe.
+func (s *Scope) device(g uevent.Group, e uevent.Event) {
+	switch {
+	case e.Subsystem == "net" && e.Action == "remove":
+		// rtnetlink has reported it.
+	case e.Subsystem == "net" && e.IfIndex != 0:
+		s.link(e.IfIndex)
+		if g == uevent.Udev {
+			s.Udev = joined(s.Udev, map[int]bool{e.IfIndex: true})
 		}
-	}), nil
+	case e.Subsystem == "infiniband":
+		s.RDMA = true
+	}
 }
 
 func (w *Watch) rdma() (EventSocket, error) {

@@ -197,12 +197,14 @@ func (a *App) build(h host) error {
 	a.dhcp = dhcpclient.New(a.log, filepath.Join(a.o.StateDir, "leases"), sockets, rereadLinks)
 	a.probes = arpprobe.New(a.log, sockets, rereadLinks)
 	a.remote = remote.New(a.log, askRemote, func() { inbox.Wake(daemon.Scope{RDMA: true}) })
+	watchdog, _ := sd.SdWatchdogEnabled(false)
 	a.daemon = daemon.New(daemon.Config{
 		Log: a.log, Store: a.store, Inbox: inbox, Events: events,
 		System:     a.system(system),
 		Load:       a.units.load,
 		Invalidate: a.units.request,
 		Notify:     a.notify,
+		Watchdog:   watchdog,
 		OnIdle:     giveBack(),
 		OnChange:   []func(daemon.View){a.observed},
 	})
@@ -305,7 +307,6 @@ func (a *App) tasks(hangup <-chan os.Signal) []task {
 		{name: "D-Bus", run: a.bus.Run, ready: a.bus.Ready(), within: busWait},
 		{name: "publish", run: a.publish, ready: a.published},
 		{name: "reload on SIGHUP", run: func(ctx context.Context) error { return a.onHangup(ctx, hangup) }},
-		{name: "watchdog", run: a.watchdog},
 		{name: "systemd", run: a.systemd.Run},
 		{name: "subnet manager control", run: a.sm.Run},
 		{name: "files of subnet managers", run: a.smFiles.Run},

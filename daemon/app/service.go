@@ -35,26 +35,6 @@ func (a *App) onHangup(ctx context.Context, hangup <-chan os.Signal) error {
 	}
 }
 
-// watchdog reports to the service manager that the loop runs.
-func (a *App) watchdog(ctx context.Context) error {
-	every, err := sd.SdWatchdogEnabled(false)
-	if err != nil || every == 0 {
-		return nil
-	}
-	t := time.NewTicker(every / 2)
-	defer t.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-t.C:
-			if a.daemon.Alive(ctx) == nil {
-				a.notify(sd.SdNotifyWatchdog)
-			}
-		}
-	}
-}
-
 // burst is how many operations in one cycle leave memory behind that is worth
 // giving back soon.
 const burst = 64

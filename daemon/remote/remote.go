@@ -88,6 +88,7 @@ func wants(s *link.Snapshot) map[place]bool {
 // Run asks until ctx ends.
 func (p *Ports) Run(ctx context.Context) error {
 	retry := time.NewTimer(again)
+	retry.Stop()
 	defer retry.Stop()
 	for {
 		select {

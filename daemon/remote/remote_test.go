@@ -98,3 +98,23 @@ func TestAsked(t *testing.T) {
 		}
 	})
 }
+
+// Without a port below a bond nothing wakes the part.
+func TestAtRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		ask := func(context.Context, string, int) (link.Remote, error) { asked++; return link.Remote{}, nil }
+		p := New(slog.New(slog.DiscardHandler), ask, func() {})
+		p.want = wants(bonded()) // without Update, to see when it is read
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- p.Run(ctx) }()
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if asked != 0 {
+			t.Errorf("the timer has run: %d questions", asked)
+		}
+		cancel()
+		<-ended
+	})
+}

@@ -1,0 +1,210 @@
+package daemon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/kernel/uevent"
+	"ibnetworkd/link"
+)
+
+// idle are events of which the loop has nothing to observe.
+type idle struct{ ready chan time.Time }
+
+func (idle) Take() Scope { return Scope{} }
+
+// Ready notes that the loop begins to wait.
+func (e idle) Ready() { e.ready <- time.Now() }
+
+func (e idle) taken() (out []time.Time) {
+	for len(e.ready) > 0 {
+		out = append(out, <-e.ready)
+	}
+	return out
+}
+
+// At rest the loop wakes for the ports alone, and reports to the watchdog then; without ports
+// it wakes for the watchdog.
+func TestWakesAtRest(t *testing.T) {
+	for name, c := range map[string]struct {
+		devices, wakes int
+		texts          map[string]string
+	}{
+		"an Active port": {1, 10, map[string]string{"10.ibnetwork": unit0}}, "no device": {0, 6, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				events, fed := idle{make(chan time.Time, 1000)}, make(chan time.Time, 1000)
+				sys := system(t, c.devices)
+				r := startWith(t, Config{System: sys, Events: events, Watchdog: 3 * time.Minute, Notify: func(s string) {
+					if s == "WATCHDOG=1" {
+						fed <- time.Now()
+					}
+				}}, &notes{}, &files{m: c.texts}, func(w func(Scope)) { sys.wake = w })
+				defer r.stop()
+				time.Sleep(10 * time.Second)
+				events.taken()
+				last := time.Now()
+				for len(fed) > 0 {
+					last = <-fed
+				}
+				time.Sleep(10 * time.Minute)
+				synctest.Wait()
+				if n := len(events.taken()); n > c.wakes {
+					t.Errorf("%d wake-ups in 10 minutes, want %d", n, c.wakes)
+				}
+				for at := range len(fed) {
+					now := <-fed
+					if now.Sub(last) > 90*time.Second {
+						t.Errorf("report %d to the watchdog of 3 min comes after %v", at, now.Sub(last))
+					}
+					last = now
+				}
+				if d := time.Since(last); d > 90*time.Second {
+					t.Errorf("no report to the watchdog for %v", d)
+				}
+			})
+		})
+	}
+}
+
+// scoped notes the scopes of observations.
+type scoped struct {
+	*memory
+	scopes chan Scope
+}
+
+func (s scoped) Observe(sc Scope, n Needs) (*link.Snapshot, error) {
+	s.scopes <- sc
+	return s.memory.Observe(sc, n)
+}
+
+// While no link waits for a key, the partition tables are read much less often than the ports.
+func TestTablesAtRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := scoped{system(t, 1), make(chan Scope, 1000)}
+		r := start(t, sys, &notes{}, &files{m: map[string]string{"10.ibnetwork": unit0}}, nil, func(w func(Scope)) { sys.wake = w })
+		defer r.stop()
+		for _, tt := range []struct {
+			keys               []ib.PKey
+			forTime            time.Duration
+			most, least, ports int
+		}{{[]ib.PKey{0xffff, 0x8001}, time.Hour, 6, 5, 59}, {[]ib.PKey{0xffff}, 10 * time.Second, 10, 9, 9}} {
+			sys.change(func(s *link.Snapshot) {
+				s.Devices[0].Ports[0].PKeys = tt.keys
+				for i := range s.Links {
+					if s.Links[i].IPoIB.PKey == 0x8001 && len(tt.keys) == 1 {
+						s.Links[i].Flags &^= link.FlagLowerUp
+					}
+				}
+			})
+			r.Wake(Scope{RDMA: true, Links: map[int]bool{10: true}})
+			time.Sleep(time.Second)
+			tables, ports := 0, 0
+			for len(sys.scopes) > 0 {
+				<-sys.scopes
+			}
+			time.Sleep(tt.forTime)
+			synctest.Wait()
+			for len(sys.scopes) > 0 {
+				ports++
+				if sc := <-sys.scopes; sc.PKeys {
+					tables++
+				}
+			}
+			if tables > tt.most || tables < tt.least || ports < tt.ports {
+				t.Errorf("with keys %v in %v: %d reads of the tables, %d of the ports", tt.keys, tt.forTime, tables, ports)
+			}
+		}
+	})
+}
+
+// An event of something else costs no wait and no observation.
+func TestOtherEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		events := idle{make(chan time.Time, 1000)}
+		sys := system(t, 1)
+		r := startWith(t, Config{System: sys, Events: events}, &notes{}, &files{m: map[string]string{"10.ibnetwork": unit0}},
+			func(w func(Scope)) { sys.wake = w })
+		defer r.stop()
+		time.Sleep(10 * time.Second)
+		events.taken()
+		looks, at := sys.looked(), time.Now()
+		r.Wake(Scope{Events: true})
+		synctest.Wait()
+		if again := events.taken(); len(again) != 1 || !again[0].Equal(at) || sys.looked() != looks {
+			t.Errorf("the loop waits again after %s, %d observations", since(at, again), sys.looked()-looks)
+		}
+	})
+}
+
+// What rtnetlink reports of a link that is gone is not observed once more for udevd.
+func TestDeviceEvents(t *testing.T) {
+	for _, c := range []struct {
+		e    uevent.Event
+		want string
+	}{
+		{uevent.Event{Action: "add", Subsystem: "net", IfIndex: 4}, "1 links"},
+		{uevent.Event{Action: "remove", Subsystem: "net", IfIndex: 4}, ""},
+		{uevent.Event{Action: "remove", Subsystem: "infiniband"}, "rdma"},
+	} {
+		var s Scope
+		if s.device(uevent.Udev, c.e); s.String() != c.want || s.Empty() != (c.want == "") {
+			t.Errorf("%+v: %q, want %q", c.e, s.String(), c.want)
+		}
+	}
+}
+
+// The loss of a link's carrier has the partition table of its port read, and no other.
+func TestKeysOfPort(t *testing.T) {
+	root := t.TempDir()
+	write := func(dev, key string) {
+		t.Helper()
+		dir := filepath.Join(root, "sys/class/infiniband", dev, "ports/1/pkeys")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for i, k := range append([]string{key}, slices.Repeat([]string{"0x0000"}, holes)...) {
+			if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), []byte(k+"\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	o := &Observer{root: root, sys: sysfs.New(root), ports: map[portID]staticPort{}}
+	s := &link.Snapshot{}
+	for i, dev := range []string{"mlx5_0", "mlx5_1"} {
+		o.ports[portID{dev, 1}] = staticPort{layer: ib.LinkLayerInfiniBand}
+		s.Devices = append(s.Devices, link.Device{Name: dev, Ports: []link.Port{{Num: 1}}})
+		s.Links = append(s.Links, link.Link{Index: i + 1, IBDevice: dev, Port: 1, IPoIB: &link.IPoIB{PKey: 0xffff}})
+	}
+	keys := func(sc Scope) (out []ib.PKey) {
+		o.observePKeys(s, sc, Needs{})
+		for _, d := range s.Devices {
+			out = append(out, d.Ports[0].PKeys...)
+		}
+		return out
+	}
+	for _, step := range []struct {
+		key  string
+		sc   Scope
+		want []ib.PKey
+	}{
+		{"0xffff", Scope{RDMA: true}, []ib.PKey{0xffff, 0xffff}},
+		{"0x8001", Scope{RDMA: true, KeysOf: map[int]bool{2: true}}, []ib.PKey{0xffff, 0x8001}},
+		{"0x8002", Scope{RDMA: true}, []ib.PKey{0xffff, 0x8001}},
+		{"0x8002", Scope{PKeys: true}, []ib.PKey{0x8002, 0x8002}},
+	} {
+		write("mlx5_0", step.key)
+		write("mlx5_1", step.key)
+		if got := keys(step.sc); !slices.Equal(got, step.want) {
+			t.Errorf("%s: %v, want %v", step.sc, got, step.want)
+		}
+	}
+}

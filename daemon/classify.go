@@ -72,8 +72,12 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 				"check NextHop=, Scope= and PreferredSource= against \"ip nexthop show\" and the addresses of this host",
 				"the kernel refused the route to %s over nexthop %d, of the unit of %s (%s)", o.Route.Dst, o.Route.NextHopID, name, words)
 		case is(unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EINVAL):
-			return verdictRetry, say(link.CodeRetry, "check Gateway= and PreferredSource= against the link's addresses",
-				"the kernel refused the route to %s over %s (%s)", o.Route.Dst, name, words)
+			next := "check Gateway= and PreferredSource= against the link's addresses"
+			if cc := o.Route.Congestion; cc != "" && strings.Contains(words, "congestion") {
+				next = fmt.Sprintf("modprobe tcp_%s, or write one of \"sysctl net.ipv4.tcp_available_congestion_control\" in "+
+					"TCPCongestionControlAlgorithm=", cc)
+			}
+			return verdictRetry, say(link.CodeRetry, next, "the kernel refused the route to %s over %s (%s)", o.Route.Dst, name, words)
 		case is(unix.ENETDOWN):
 			return verdictRetry, say(link.CodeRetry, "ip link set "+name+" up", "%s went down before the route to %s was set", name, o.Route.Dst)
 		}

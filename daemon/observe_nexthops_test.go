@@ -129,6 +129,19 @@ func TestNextHopRefusals(t *testing.T) {
 	}
 }
 
+// The step for a route that is refused is about what the kernel names.
+func TestRouteRefusals(t *testing.T) {
+	on := link.Target{Link: "ib0", Ifindex: 4}
+	route := link.AddRoute{On: on, Route: link.Route{Dst: netip.MustParsePrefix("10.9.0.0/16"), Congestion: "bbr"}}
+	for message, next := range map[string]string{
+		"Unknown tcp congestion algorithm": "modprobe tcp_bbr, or ", "Invalid prefsrc address": "check Gateway="} {
+		v, why := classify(route, &nl.Error{What: "what", Errno: unix.EINVAL, Err: unix.EINVAL, Message: message})
+		if v != verdictRetry || !strings.HasPrefix(why.Next, next) || !strings.Contains(why.Text, message) {
+			t.Errorf("%s: %d %+v", message, v, why)
+		}
+	}
+}
+
 // A nexthop that could not be deleted, and so not be set, stays ours.
 func TestRefusedDeleteDisownsNothing(t *testing.T) {
 	on := link.Target{Link: "ib0", Ifindex: 10}

@@ -102,7 +102,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 	cmd.SetIn(in)
 	cmd.SetOut(a.out)
 	cmd.SetErr(a.err)
-	err := cmd.ExecuteContext(ctx)
+	of, err := cmd.ExecuteContextC(ctx)
 	if a.pager != nil && errors.Is(err, unix.EPIPE) {
 		err = nil // the reader has seen enough
 	}
@@ -125,7 +125,11 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 	case !errors.As(err, &ee):
 		fmt.Fprintln(a.err, "ibnetctl:", err)
 		if usage(err) {
-			fmt.Fprintln(a.err, "`ibnetctl --help` lists the commands, `ibnetctl COMMAND --help` explains one.")
+			if of == cmd {
+				fmt.Fprintln(a.err, "`ibnetctl --help` lists the commands, `ibnetctl COMMAND --help` explains one.")
+			} else {
+				fmt.Fprintf(a.err, "`%s --help` explains it.\n", of.CommandPath())
+			}
 		}
 	case ee.err != nil:
 		for line := range strings.Lines(ee.err.Error()) {
@@ -139,7 +143,11 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 func exitCode(err error) int {
 	var ee *exitError
 	switch {
-	case errors.As(err, &ee):
+	case errors.As(err, &ee) && ee.code != exitFailure:
+		return ee.code
+	case errors.Is(err, fs.ErrPermission):
+		return exitDenied
+	case ee != nil:
 		return ee.code
 	case usage(err):
 		return exitUsage
@@ -149,8 +157,8 @@ func exitCode(err error) int {
 
 // usage reports whether err came from parsing the command line.
 func usage(err error) bool {
-	for _, s := range []string{"unknown command", "unknown flag", "unknown shorthand", "invalid argument", "accepts ",
-		"requires at least", "flag needs an argument", "required flag"} {
+	for _, s := range []string{"unknown command", "unknown flag", "unknown shorthand", "invalid argument", "flag needs an argument",
+		"required flag"} {
 		if strings.HasPrefix(err.Error(), s) {
 			return true
 		}
@@ -253,7 +261,28 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 			return t.Help()
 		}})
 	wrapHelp(root)
+	wrapArgs(root)
 	return root
+}
+
+// wrapArgs has commands that are given too few or too many arguments print what they take.
+func wrapArgs(c *cobra.Command) {
+	if check := c.Args; check != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			what := fmt.Sprintf("%d %s", len(args), plural(len(args), "argument is", "arguments are"))
+			switch err := check(c, args); {
+			case err == nil || strings.HasPrefix(err.Error(), "invalid argument"):
+				return err
+			case len(args) == 0:
+				what = "no argument is"
+			}
+			_, takes, _ := strings.Cut(c.Use, " ")
+			return fail(exitUsage, "%s given; usage: %s", what, strings.TrimSpace(c.CommandPath()+" "+takes))
+		}
+	}
+	for _, sub := range c.Commands() {
+		wrapArgs(sub)
+	}
 }
 
 // helpWidth is the number of columns that help fits.

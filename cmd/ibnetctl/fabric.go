@@ -3,7 +3,9 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"path/filepath"
 	"strings"
@@ -24,11 +26,14 @@ type topologyOptions struct {
 
 // check refuses what does not go together, and takes the form from the file's name.
 func (o *topologyOptions) check(json bool) error {
-	switch filepath.Ext(o.file) {
-	case ".svg":
-		o.svg = true
-	case ".dot", ".gv":
-		o.dot = true
+	switch ext := strings.ToLower(filepath.Ext(o.file)); ext {
+	case ".svg", ".dot", ".gv":
+		if o.svg && ext != ".svg" || o.dot && ext == ".svg" {
+			return fail(exitUsage, "the suffix of %s selects another format than --svg or --dot", o.file)
+		}
+		o.svg, o.dot = ext == ".svg", ext != ".svg"
+	case ".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf", ".ps":
+		return fail(exitUsage, "%s: drawings are .svg or .dot; to convert one: dot -T%s, or rsvg-convert", o.file, ext[1:])
 	}
 	n := 0
 	for _, on := range []bool{o.ibnetdiscover, o.svg, o.dot, o.bad && !json, o.totals, json} {
@@ -62,7 +67,7 @@ func (a *app) showTopology(o topologyOptions, v *view) error {
 	if o.file != "" {
 		var err error
 		if file, err = renameio.NewPendingFile(o.file, renameio.WithPermissions(0o644)); err != nil {
-			return err
+			return ofFile(o.file, err)
 		}
 		defer func() { _ = file.Cleanup() }()
 		out = file
@@ -99,6 +104,14 @@ func (a *app) showTopology(o topologyOptions, v *view) error {
 	return err
 }
 
+// ofFile names the file that a user gave in an error of the temporary one beside it.
+func ofFile(name string, err error) error {
+	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+		return &fs.PathError{Op: pe.Op, Path: name, Err: pe.Err}
+	}
+	return err
+}
+
 // nodeName is a node's description, or its GUID.
 func nodeName(n *fabric.Node) string { return cmp.Or(n.Desc, n.GUID.String()) }
 
@@ -124,7 +137,13 @@ func (a *app) totals(v *view) {
 	states := map[ib.PortState]int{}
 	for i := range f.Ports {
 		if p := &f.Ports[i]; p.Peer > int32(i) {
-			states[min(p.Info.State(), f.Ports[p.Peer].Info.State())]++
+			q := &f.Ports[p.Peer]
+			if !p.Known {
+				p = q
+			} else if !q.Known {
+				q = p
+			}
+			states[min(p.Info.State(), q.Info.State())]++
 		}
 	}
 	text := fmt.Sprintf("%d %s, %d %s, %d %s", len(f.Nodes)-len(f.Switches), plural(len(f.Nodes)-len(f.Switches), "adapter", "adapters"),

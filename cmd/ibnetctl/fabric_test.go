@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -149,10 +152,40 @@ func TestTopologyFiles(t *testing.T) {
 			t.Errorf("%s: %v, %.60q, and printed %q", name, err, text, b.String())
 		}
 	}
-	for _, o := range []topologyOptions{{svg: true, dot: true}, {bad: true, file: "a.svg"}, {match: "x", svg: true}, {match: "["}} {
+	for _, o := range []topologyOptions{{svg: true, dot: true}, {bad: true, file: "a.svg"}, {match: "x", svg: true}, {match: "["},
+		{svg: true, file: "a.dot"}, {dot: true, file: "a.svg"}, {file: "a.PNG"}} {
 		if err := o.check(false); exitCode(err) != exitUsage {
 			t.Errorf("%+v: %v", o, err)
 		}
+	}
+}
+
+// A link of which one end alone answered counts by that end.
+func TestTotalsOfLinksWithAnUnknownEnd(t *testing.T) {
+	f := activeFabric(gen.Pair())
+	for i := range f.Ports {
+		if p := &f.Ports[i]; p.Peer > int32(i) {
+			p.Known, p.Info = false, mad.PortInfo{}
+		}
+	}
+	var b bytes.Buffer
+	a := &app{out: &b, err: io.Discard}
+	a.totals(viewOf(f))
+	if !strings.HasPrefix(b.String(), "2 adapters, 0 switches, 1 link, all Active") {
+		t.Error(b.String())
+	}
+}
+
+// What is refused for lack of rights has the exit status of that, also without the daemon.
+func TestDenied(t *testing.T) {
+	denied := &fs.PathError{Op: "open", Path: "/dev/infiniband/umad0", Err: syscall.EACCES}
+	for _, err := range []error{denied, fmt.Errorf("swib0/1: %w", denied), &exitError{exitFailure, denied}} {
+		if exitCode(err) != exitDenied {
+			t.Errorf("%v: %d", err, exitCode(err))
+		}
+	}
+	if c := exitCode(&exitError{exitNoSuch, denied}); c != exitNoSuch {
+		t.Error(c)
 	}
 }
 

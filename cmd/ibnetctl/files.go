@@ -508,7 +508,7 @@ func putFile(target string, text []byte) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 		return err
 	}
-	return renameio.WriteFile(target, text, 0o644, renameio.WithStaticPermissions(0o644))
+	return ofFile(target, renameio.WriteFile(target, text, 0o644, renameio.WithStaticPermissions(0o644)))
 }
 
 // reloadIfRunning has a running daemon read changed files. It watches the

@@ -87,7 +87,7 @@ replacements, and addresses stay within their prefixes.`,
 				return err
 			}
 			if err := renameio.WriteFile(args[0], text, 0o600); err != nil {
-				return err
+				return ofFile(args[0], err)
 			}
 			if len(hide) == 0 {
 				fmt.Fprintf(a.err, "wrote %s; it contains addresses, GUIDs and unit files (see --hide)\n", args[0])

@@ -108,7 +108,7 @@ this host: ibnetctl --report FILE status.`,
 				return err
 			}
 			if err := renameio.WriteFile(file, b.Bytes(), 0o600); err != nil {
-				return err
+				return ofFile(file, err)
 			}
 			if a.json {
 				return nil

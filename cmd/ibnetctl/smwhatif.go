@@ -46,7 +46,7 @@ several times.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(cut)+len(off) == 0 {
-				return fail(exitUsage, "what if what? name a cable with --cut NODE[PORT] or a node with --off NODE")
+				return fail(exitUsage, "name a cable with --cut NODE[PORT] or a node with --off NODE")
 			}
 			return a.withRoutes(cmd, &o, func(_ context.Context, _ probe.Conn, r *fabricRoutes) error {
 				x, err := whatIf(r, cut, off)

@@ -336,7 +336,7 @@ func (a *app) waitOnline(ctx context.Context, g goal, p *progress) ([]answer.Lac
 	}
 	for {
 		watch()
-		missing, online := []answer.Lacking{{Link: "ibnetworkd", Why: "the daemon has not reported yet"}}, false
+		missing, online := []answer.Lacking{{Link: "ibnetworkd", Why: noReport}}, false
 		if r, err := daemon.ReadReport(dir); err == nil {
 			missing, online = judge(r, g, a.hasGID)
 		}
@@ -382,6 +382,9 @@ func waitingFor(missing []answer.Lacking) string {
 	}
 	return s
 }
+
+// noReport is why nothing is known of any link.
+const noReport = "the daemon has not reported yet; if it does not run: systemctl start ibnetworkd"
 
 // noGID is why a link whose state is right is not online, and gidInterval how
 // often the table is read then.

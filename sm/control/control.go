@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"path/filepath"
 	"slices"
@@ -190,7 +191,8 @@ type Drains struct {
 func Sockets() ([]string, error) {
 	l, err := filepath.Glob(filepath.Join(filepath.Dir(DefaultSocket), "*.sock"))
 	if err == nil && len(l) == 0 {
-		err = fmt.Errorf("no ibnetsm is running (no socket in %s): start one with: ibnetctl sm start PORT", filepath.Dir(DefaultSocket))
+		err = fmt.Errorf("no ibnetsm is running on this host (no socket in %s); to start one: ibnetctl sm start PORT; "+
+			"where the master is: ibnetctl sm status", filepath.Dir(DefaultSocket))
 	}
 	return l, err
 }
@@ -199,6 +201,9 @@ func Sockets() ([]string, error) {
 func Ask(ctx context.Context, path, what string, w io.Writer) error {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("only root and the group ibnetsm may query the ibnetsm at %s: %w", path, err)
+	}
 	if err != nil {
 		return fmt.Errorf("no ibnetsm answers at %s: %w", path, err)
 	}

@@ -4,10 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
 	"net"
+	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/guidfile"
@@ -49,6 +56,31 @@ func TestQueryRouting(t *testing.T) {
 		if got != nil && (got.PortGUID != 7 || len(got.Roots) != 2 || got.LMC != 2) {
 			t.Errorf("%+v", got)
 		}
+	}
+}
+
+// A socket that the user may not open is no sign that nothing answers at it.
+func TestAskWithoutRights(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root, to drop its rights")
+	}
+	path := filepath.Join(t.TempDir(), "s.sock")
+	l, err := net.Listen("unix", path)
+	if err == nil {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // it ends with the goroutine
+		_ = unix.Setfsuid(65534)
+		done <- Ask(context.Background(), path, AskStatus, io.Discard)
+	}()
+	if err := <-done; !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), "only root and the group ibnetsm") {
+		t.Error(err)
 	}
 }
 

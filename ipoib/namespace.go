@@ -16,6 +16,10 @@ func isMoved(m link.Moved, p *units.Partition, parent *link.Link) bool {
 // planMoved notes a child that is in another network namespace, or that waits for one. It
 // reports false if the child is to be made.
 func planMoved(b *link.Builder, parent *link.Link, p *units.Partition, a *link.Attribute, block func(link.Reason)) (done bool) {
+	if name, key, ok := b.Moving(parent.Index, p.PartitionKey.V); ok {
+		a.Actual = key.String() + " " + name
+		return true
+	}
 	for _, m := range b.Record.MovedFrom(parent.Index) {
 		state, why := b.MovedState(m)
 		switch {

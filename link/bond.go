@@ -28,10 +28,13 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 		return
 	}
 	m, ok := b.Model.snap.LinkByName(name)
-	if !ok && !makes && !bondMade(b, name, l.Type, unit) {
-		block(nil, true, Reason{Code: CodeNoDevice, Text: fmt.Sprintf("the bond %s of Bond= does not exist", name),
-			Next: "make it, or write [Bond] with Name=" + name + " instead of Bond="})
-		return
+	maker, of := u, l
+	if !ok && !makes {
+		if maker, of = bondMaker(b, name, l.Type, unit); maker == nil {
+			block(nil, true, Reason{Code: CodeNoDevice, Text: fmt.Sprintf("the bond %s of Bond= does not exist", name),
+				Next: "make it, or write [Bond] with Name=" + name + " instead of Bond="})
+			return
+		}
 	}
 	if makes && !bondable(l, u) {
 		block(nil, false, Reason{Code: CodeUnsupported,
@@ -43,8 +46,10 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 		return
 	}
 	if m, ok = b.Model.snap.LinkByName(name); !ok {
-		first, of := bondUnit(b, name, l.Type, unit, func(l *Link) bool { return l.Master == 0 || l.Index == index })
-		op := AddBond{On: Target{Link: name}, MTU: l.MTU, BondOptions: bondOptions(first, of, nil)}
+		if first, free := bondUnit(b, name, l.Type, unit, func(l *Link) bool { return l.Master == 0 || l.Index == index }); first != nil {
+			maker, of = first, free
+		}
+		op := AddBond{On: Target{Link: name}, MTU: l.MTU, BondOptions: bondOptions(maker, of, nil)}
 		if l.IPoIB != nil && l.IPoIB.Mode == ib.ModeDatagram {
 			op.MTU = min(op.MTU, b.Model.snap.MaxDatagram(l)) // a new child of a connected link shows that one's until it joins
 		}
@@ -74,15 +79,18 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 	planBondSettings(b, m.Index, makes, unit)
 }
 
-// bondMade reports whether the unit of another link, of the same type, makes a bond.
-func bondMade(b *Builder, name string, hardware uint16, unit func(int) *units.Unit) bool {
-	for _, i := range b.Order {
-		l, u := b.Link(i), unit(i)
-		if bond, makes := u.MasterBond(); makes && bond == name && l != nil && l.Bond == nil && bondable(l, u) {
-			return l.Type == hardware
+// bondMaker is the unit that makes a bond, with the link that it is applied to: of those
+// links the one that is planned first, and nil if that one is of another type.
+func bondMaker(b *Builder, name string, hardware uint16, unit func(int) *units.Unit) (*units.Unit, *Link) {
+	for l, u := range b.governed(unit) {
+		if bond, makes := u.MasterBond(); makes && bond == name && l.Bond == nil && bondable(l, u) {
+			if l.Type != hardware {
+				break
+			}
+			return u, l
 		}
 	}
-	return false
+	return nil, nil
 }
 
 // joining is the attribute of a link that its unit puts into a bond or VRF, and what

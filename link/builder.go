@@ -2,6 +2,7 @@ package link
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	"ibnetworkd/units"
@@ -22,6 +23,8 @@ type Builder struct {
 
 	// Order are the links, by index, in the order in which they are planned.
 	Order []int
+	// NewChildren are the P_Key children that the plan makes.
+	NewChildren []NewChild
 	// ChildWait are links, by index, of which no P_Key child can be made now, with the reason.
 	ChildWait map[int]Reason
 
@@ -36,6 +39,12 @@ type Builder struct {
 	unit  string
 	attrs map[int][]Attribute
 	ports map[PortName]*PortNote
+}
+
+// NewChild is a link as it is when it has been made, with the unit that is applied to it.
+type NewChild struct {
+	Link Link
+	Unit *units.Unit
 }
 
 // PortName names an RDMA port.
@@ -72,6 +81,30 @@ func DelayKey(op Op) string { return op.Target().String() + "\x00" + op.String()
 // NewBuilder starts a plan.
 func NewBuilder(s *Snapshot, r *Record, delayed map[string]Reason) *Builder {
 	return &Builder{Base: s, Model: NewModel(s), Record: r, Delayed: delayed, attrs: map[int][]Attribute{}}
+}
+
+// Fork is a copy, whose steps are not those of the plan.
+func (b *Builder) Fork() *Builder {
+	f := NewBuilder(b.Base, b.Record, b.Delayed)
+	f.Model, f.Plan.Steps, f.ChildWait = NewModel(b.Model.snap), slices.Clone(b.Plan.Steps), b.ChildWait
+	return f
+}
+
+// governed are links with the units that are applied to them, in the order in which they
+// are planned, and last the children that are made.
+func (b *Builder) governed(unit func(int) *units.Unit) iter.Seq2[*Link, *units.Unit] {
+	return func(yield func(*Link, *units.Unit) bool) {
+		for _, i := range b.Order {
+			if l := b.Link(i); l != nil && !yield(l, unit(i)) {
+				return
+			}
+		}
+		for i := range b.NewChildren {
+			if c := &b.NewChildren[i]; !yield(&c.Link, c.Unit) {
+				return
+			}
+		}
+	}
 }
 
 // addresses are those that a unit gives a link as the system will be after the steps

@@ -73,6 +73,17 @@ func (b *Builder) Dropped(m Moved) bool {
 	return slices.ContainsFunc(b.Plan.Steps, func(s Step) bool { o, ok := s.Op.(DelMoved); return ok && o.Moved.Made == m.Made })
 }
 
+// Moving is the child of a link with a P_Key that the plan moves to another network
+// namespace.
+func (b *Builder) Moving(parent int, key ib.PKey) (name string, full ib.PKey, ok bool) {
+	for _, s := range b.Plan.Steps {
+		if o, move := s.Op.(MoveLink); move && o.Parent == parent && o.PKey.Base() == key.Base() {
+			return o.On.Link, o.PKey, true
+		}
+	}
+	return "", 0, false
+}
+
 // MovedState says what is known of a link in the network namespace of its unit, and
 // why that is not what the unit asks for.
 func (b *Builder) MovedState(m Moved) (state string, why Reason) {

@@ -78,9 +78,8 @@ func PlanVRF(b *Builder, index int, u *units.Unit, unit func(index int) *units.U
 // vrfMaker is the unit that makes a VRF: of the links that it is applied to, the one that
 // is planned first, and nil if that one cannot make it.
 func vrfMaker(b *Builder, name string, unit func(int) *units.Unit) *units.Unit {
-	for _, i := range b.Order {
-		l, u := b.Link(i), unit(i)
-		if vrf, makes := u.VRFName(); !makes || vrf != name || l == nil || l.VRF != nil {
+	for l, u := range b.governed(unit) {
+		if vrf, makes := u.VRFName(); !makes || vrf != name || l.VRF != nil {
 			continue
 		}
 		if tableTaken(b, name, u.VRF.Table.V, unit) != (Reason{}) {

@@ -45,8 +45,8 @@ func TestDerivedAddressFollows(t *testing.T) {
 	}
 }
 
-// A link joins a bond or VRF that the unit of a later link makes: also where that one
-// comes last, for its address is derived from the first's.
+// A link joins a bond or VRF that the unit of a later link makes, whose address is derived
+// from the first's.
 func TestJoinsBeforeTheMaker(t *testing.T) {
 	for _, tc := range []struct{ join, makes, want string }{
 		{"VRF=blue", "[VRF]\nName=blue\nTable=7\n", "ip link add name blue type vrf table 7\nip link set blue up\n" +

@@ -7,7 +7,9 @@
 // A plan goes link by link, each to its end, a parent before its P_Key
 // children: so the first link works long before the last one is begun. The
 // planner sees the system as it will be after the steps it has planned, so
-// one plan is enough: when it is applied nothing is left to plan.
+// one plan is enough: when it is applied nothing is left to plan. Addresses that
+// are derived from those of other links come after these; none is derived from a
+// derived one.
 package plan
 
 import (
@@ -91,6 +93,8 @@ type note struct {
 	blocked []link.Blocked
 	part    *units.Partition
 	leaves  bool // for the network namespace of part; no unit is applied
+	// networkLast reports that addresses are derived from those of other links.
+	networkLast bool
 }
 
 // Make plans.
@@ -107,7 +111,6 @@ func Make(in Input) Result {
 		}
 	}
 	tops := p.tops()
-	p.sort(tops, scope)
 	for _, i := range tops {
 		if !scope[i] {
 			continue
@@ -128,6 +131,7 @@ func Make(in Input) Result {
 	for _, i := range p.order {
 		p.removals(i)
 	}
+	p.b.NewChildren = p.newChildren()
 	for _, i := range p.order {
 		p.noted(i, func(*note) { link.PlanMasterOrphan(p.b, i, p.masterAsked) })
 	}
@@ -148,6 +152,11 @@ func Make(in Input) Result {
 		if (l.Bond != nil || l.VRF != nil) && p.b.Now(l.Index) == nil {
 			p.decide(l.Index, nil)
 			p.additions(l.Index)
+		}
+	}
+	for _, i := range p.order {
+		if p.notes[i].networkLast {
+			p.noted(i, func(n *note) { p.network(i, n.unit) })
 		}
 	}
 	for _, groups := range []bool{false, true} {
@@ -260,21 +269,6 @@ func (p *planner) tops() []int {
 	return out
 }
 
-// sort orders links: last those with addresses derived from those of other links, or
-// with such a child, when the others have theirs.
-func (p *planner) sort(tops []int, scope map[int]bool) {
-	if p.b.Derivation.Follows == nil {
-		return
-	}
-	last := map[int]int{}
-	for _, i := range tops {
-		if scope[i] && slices.ContainsFunc(append(p.in.Snapshot.Children(i), p.b.Link(i)), p.b.Derivation.Follows) {
-			last[i] = 1
-		}
-	}
-	slices.SortStableFunc(tops, func(a, b int) int { return last[a] - last[b] })
-}
-
 // unitOf finds the unit of any link, also of one that is still to be made.
 func (p *planner) unitOf() func(*link.Link) *units.Unit {
 	known := map[string]*units.Unit{}
@@ -302,17 +296,23 @@ func (p *planner) decide(index int, parent *units.Unit) {
 	if l == nil || l.Type == link.ARPHRDLoopback {
 		return
 	}
-	n := &note{parent: parent}
+	n := p.govern(l, parent)
 	p.notes[index] = n
 	p.order = append(p.order, index)
+	if n.unit != nil {
+		p.units[index] = n.unit
+	}
+}
+
+// govern is the note of a link before anything is planned for it.
+func (p *planner) govern(l *link.Link, parent *units.Unit) *note {
+	n := &note{parent: parent}
 	g := link.Govern(p.in.Snapshot, p.in.Units, l)
 	if g.NotYet {
 		n.pending, n.notYet = true, true
-		return
+		return n
 	}
-	if g.Unit != nil {
-		p.units[index], n.unit = g.Unit, g.Unit
-	}
+	n.unit = g.Unit
 	if l.IsChild() {
 		if n.part = ipoib.PartitionOf(l, parent); n.part != nil && !p.in.Record.MadeChild(l) {
 			// Someone else's interface is the one asked for if it has the name
@@ -323,19 +323,41 @@ func (p *planner) decide(index int, parent *units.Unit) {
 		}
 		if n.leaves = ipoib.Leaves(p.b, l, n.part); n.leaves {
 			n.unit = nil
-			delete(p.units, index)
 		}
 	}
 	if n.unit == nil && n.part == nil {
 		if !p.in.Record.Holds(l) {
 			n.ignored = link.Reason{Code: link.CodeNoUnit, Text: "no unit matches " + l.Name}
 		}
-		return
+		return n
 	}
-	if n.ignored = ignored(l, n.unit); n.ignored != (link.Reason{}) {
-		return
+	if n.ignored = ignored(l, n.unit); n.ignored == (link.Reason{}) {
+		n.pending = unready(p.in.Snapshot, l)
 	}
-	n.pending = unready(p.in.Snapshot, l)
+	return n
+}
+
+// newChildren are the P_Key children that this plan makes and units are applied to, where a
+// link may join the bond or VRF that such a unit makes.
+func (p *planner) newChildren() (out []link.NewChild) {
+	joins := func(u *units.Unit) bool { return u.Network.Bond.Set || u.Network.VRF.Set }
+	if !slices.ContainsFunc(p.in.Units.Units, joins) {
+		return nil
+	}
+	f := p.b.Fork()
+	for _, i := range p.order {
+		u, l := p.applied(i), p.b.Link(i)
+		if u == nil || l.IPoIB == nil || p.notes[i].owner() == nil {
+			continue
+		}
+		ipoib.AddChildren(f, i, u)
+		for _, c := range f.Model.Snapshot().Children(i) {
+			if n := p.govern(c, u); p.b.Link(c.Index) == nil && !n.pending && n.ignored == (link.Reason{}) && n.owner() != nil {
+				out = append(out, link.NewChild{Link: *c, Unit: n.unit})
+			}
+		}
+	}
+	return out
 }
 
 // noted keeps what f plans as the link's.
@@ -366,6 +388,10 @@ func (p *planner) removals(index int) {
 		}
 		link.PlanRemovals(p.b, index, n.unit)
 		link.PlanMasterRemoval(p.b, index, n.owner(), n.unit)
+		if n.leaves {
+			p.b.For(n.parent)
+			ipoib.PlanLeave(p.b, index, n.part)
+		}
 	})
 }
 
@@ -373,7 +399,9 @@ func (p *planner) additions(index int) {
 	p.noted(index, func(n *note) {
 		u := n.unit
 		if n.leaves {
-			ipoib.PlanLeave(p.b, index, n.part)
+			if p.b.Now(index) == nil {
+				ipoib.PlanLeave(p.b, index, n.part)
+			}
 			return
 		}
 		if u == nil && n.part == nil {
@@ -411,13 +439,19 @@ func (p *planner) additions(index int) {
 		}
 		link.PlanSettings(p.b, index, u)
 		link.PlanLink(p.b, index, u)
-		link.PlanNetwork(p.b, index, u)
-		roce.PlanGIDIndex(p.b, index, u, p.applied)
+		if n.networkLast = u.FollowsLinks(); !n.networkLast {
+			p.network(index, u)
+		}
 		if o := n.owner(); o != nil {
 			ipoib.AddChildren(p.b, index, o)
 			p.refuseAway(index, o)
 		}
 	})
+}
+
+func (p *planner) network(index int, u *units.Unit) {
+	link.PlanNetwork(p.b, index, u)
+	roce.PlanGIDIndex(p.b, index, u, p.applied)
 }
 
 // refuseAway notes units that match children for other network namespaces.

@@ -151,7 +151,7 @@ func pick[F ~uint8 | ~uint32, T ~uint8 | ~int](to *F, v units.Value[T]) {
 	}
 }
 
-// bondUnit is the unit that holds for a bond, with a link that it is for, nil if there is
+// bondUnit is the unit that applies to a bond, with a link that it is for, nil if there is
 // none: of the links of a type that count and whose units make the bond, the one whose
 // file comes first.
 func bondUnit(b *Builder, name string, hardware uint16, unit func(int) *units.Unit, counts func(*Link) bool) (first *units.Unit, of *Link) {

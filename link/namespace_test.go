@@ -35,7 +35,7 @@ func TestMovedForUnit(t *testing.T) {
 	if !r.Reconcile(read(21)) || r.Moved[0].NSID != 3 || r.Moved[0].Index != 21 || r.Reconcile(read(21)) {
 		t.Errorf("found: %+v", r.Moved)
 	}
-	if r.Return(parent, read(21)); len(r.Moved) != 1 || !r.Holds(&s.Links[1]) {
+	if r.Return(parent, read(21)); len(r.Moved) != 1 || !r.Owns(&s.Links[1]) {
 		t.Error("what is where it should be is made again by request")
 	}
 	if r.Reconcile(s) || len(r.Moved) != 1 {

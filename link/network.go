@@ -92,7 +92,7 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 	wait, waits := addressWait(b, index, u)
 	planLeases(b, index, u, wait, waits)
 	planLinkLocal(b, index, u)
-	var held holds
+	var deferred deferrals
 	for _, w := range wantA {
 		l = b.Link(index)
 		sameIP := func(x Address) bool { return x.Prefix.Addr() == w.Prefix.Addr() }
@@ -122,8 +122,8 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 			a.Why = wait
 			b.Block(t, op, true, wait)
 		case i < 0 && w.probe && probe.State != ProbeFree && !had:
-			h := probe.hold(l)
-			held = append(held, heldAddress{w.Prefix, h})
+			h := probe.deferral(l)
+			deferred = append(deferred, deferredAddress{w.Prefix, h})
 			a.Why = h.why
 			b.Block(t, op, h.wait, a.Why)
 		case i < 0:
@@ -147,7 +147,7 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 			b.DoFor(op, &a.Why)
 		}
 		if i >= 0 && w.probe && probe.State == ProbeConflict && a.Why.Code == CodeNone {
-			a.Why = probe.hold(l).why
+			a.Why = probe.deferral(l).why
 			b.Block(t, nil, false, a.Why)
 		}
 		b.Attr(index, a)
@@ -156,9 +156,9 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 		if r.overOthers() {
 			continue
 		}
-		h := held.of(r)
+		h := deferred.of(r)
 		if waits {
-			h = &hold{why: wait, wait: true}
+			h = &deferral{why: wait, wait: true}
 		}
 		planRoute(b, index, r, rec, h)
 	}

@@ -174,7 +174,7 @@ func TestRecordOfChild(t *testing.T) {
 	r := &Record{}
 	r.Intend(AddChild{On: Target{Link: c.Name}, Parent: Target{Link: "ib0", Ifindex: 4}, PKey: 0x8001})
 	r.Reconcile(s)
-	if !r.MadeChild(&c) || !r.Holds(&c) || !r.Holds(&s.Links[1]) || r.Holds(&s.Links[3-1]) {
+	if !r.MadeChild(&c) || !r.Owns(&c) || !r.Owns(&s.Links[1]) || r.Owns(&s.Links[3-1]) {
 		t.Errorf("%+v", r.Links[0])
 	}
 	r.Links[0].Routes = []Route{hole}
@@ -185,7 +185,7 @@ func TestRecordOfChild(t *testing.T) {
 	if r.MadeChild(&c) || len(r.Routes) != 1 {
 		t.Errorf("%+v", r)
 	}
-	if (*Record)(nil).Holds(&c) || (*Record)(nil).MadeChild(&c) {
+	if (*Record)(nil).Owns(&c) || (*Record)(nil).MadeChild(&c) {
 		t.Error("no record holds something")
 	}
 }
@@ -279,7 +279,7 @@ func TestModelUpAndDown(t *testing.T) {
 }
 
 // An operation that was refused is not planned, and its reason is the attribute's.
-func TestHeld(t *testing.T) {
+func TestDelayed(t *testing.T) {
 	s, u := host(t), unit(t, "[Link]\nGroup=7\nAllMulticast=yes\n[Network]\nAddress=10.0.0.1/24\nGateway=10.0.0.254\nIPv4Forwarding=yes\n")
 	down(s, nil)
 	delayed := map[string]Reason{}

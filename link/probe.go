@@ -107,17 +107,17 @@ func (l *Link) probe(a netip.Addr) Probe {
 	return Probe{Address: a, State: ProbeStopped}
 }
 
-// hold is why an address is not set yet, or should not be.
-func (p Probe) hold(l *Link) *hold {
+// deferral is why an address is not set yet, or should not be.
+func (p Probe) deferral(l *Link) *deferral {
 	switch {
 	case p.State == ProbeConflict:
-		return &hold{why: Reason{Code: CodeAddressConflict, Text: fmt.Sprintf("another host uses %s: %s", p.Address, p.By),
+		return &deferral{why: Reason{Code: CodeAddressConflict, Text: fmt.Sprintf("another host uses %s: %s", p.Address, p.By),
 			Next: "remove the address from the other host, or choose another one"}}
 	case p.Trouble != "":
-		return &hold{why: Reason{Code: CodeProbing, Text: fmt.Sprintf("%s cannot be probed: %s", p.Address, p.Trouble),
+		return &deferral{why: Reason{Code: CodeProbing, Text: fmt.Sprintf("%s cannot be probed: %s", p.Address, p.Trouble),
 			Next: "systemctl start ibnetworkd-packet.socket; or run ibnetworkd with CAP_NET_RAW; or remove DuplicateAddressDetection="}}
 	case p.State == ProbeStopped && !(l.Up() && l.Carrier()):
-		return &hold{Reason{Code: CodeProbing, Text: fmt.Sprintf("%s is probed by ARP when %s has a carrier", p.Address, l.Name)}, true}
+		return &deferral{Reason{Code: CodeProbing, Text: fmt.Sprintf("%s is probed by ARP when %s has a carrier", p.Address, l.Name)}, true}
 	}
-	return &hold{Reason{Code: CodeProbing, Text: fmt.Sprintf("ARP probes show whether another host uses %s", p.Address)}, true}
+	return &deferral{Reason{Code: CodeProbing, Text: fmt.Sprintf("ARP probes show whether another host uses %s", p.Address)}, true}
 }

@@ -139,9 +139,9 @@ func (e *LinkRecord) until(a Address) uint64 {
 	return 0
 }
 
-// Holds reports whether anything is recorded of a link that has to be removed when
+// Owns reports whether anything is recorded of a link that has to be removed when
 // no unit applies to it any more.
-func (r *Record) Holds(l *Link) bool {
+func (r *Record) Owns(l *Link) bool {
 	if r == nil {
 		return false
 	}

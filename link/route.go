@@ -17,13 +17,13 @@ func PlanRoutesOver(b *Builder, index int, u *units.Unit) {
 		return
 	}
 	b.For(u)
-	var h *hold
+	var h *deferral
 	if wait, waits := addressWait(b, index, u); waits {
-		h = &hold{why: wait, wait: true}
+		h = &deferral{why: wait, wait: true}
 	}
-	var apart *hold // a route over a nexthop needs no more of its link than to be in its VRF
+	var apart *deferral // a route over a nexthop needs no more of its link than to be in its VRF
 	if why := vrfWait(b, b.Link(index), u); why != (Reason{}) {
-		apart = &hold{why: why, wait: true}
+		apart = &deferral{why: why, wait: true}
 	}
 	for _, r := range wantedRoutes(b.Link(index), b.Model.snap, u) {
 		switch {
@@ -31,7 +31,7 @@ func PlanRoutesOver(b *Builder, index int, u *units.Unit) {
 			k := apart
 			if k == nil {
 				if why := b.claimRoute(b.Link(index), r); why != (Reason{}) {
-					k = &hold{why: why}
+					k = &deferral{why: why}
 				}
 			}
 			planRoute(b, index, r, b.Record.Of(b.Link(index)), k)
@@ -44,24 +44,24 @@ func PlanRoutesOver(b *Builder, index int, u *units.Unit) {
 // overOthers reports a route that may lead over other links than that of its unit.
 func (r Route) overOthers() bool { return len(r.NextHops) > 0 || r.NextHopID != 0 }
 
-// hold is why something is not set; wait says that this ends by itself.
-type hold struct {
+// deferral is why something is not set; wait says that this ends by itself.
+type deferral struct {
 	why  Reason
 	wait bool
 }
 
-// holds are why addresses of a link are not set, and so no routes that need them.
-type holds []heldAddress
+// deferrals are why addresses of a link are not set, and so no routes that need them.
+type deferrals []deferredAddress
 
-type heldAddress struct {
+type deferredAddress struct {
 	address netip.Prefix
-	*hold
+	*deferral
 }
 
-func (h holds) of(r Route) *hold {
+func (h deferrals) of(r Route) *deferral {
 	for _, x := range h {
 		if r.PrefSrc == x.address.Addr() || r.Gateway.IsValid() && x.address.Contains(r.Gateway) {
-			return x.hold
+			return x.deferral
 		}
 	}
 	return nil
@@ -180,7 +180,7 @@ func wantedRoutes(l *Link, s *Snapshot, u *units.Unit) []Route {
 	return out
 }
 
-func planRoute(b *Builder, index int, r Route, rec *LinkRecord, h *hold) {
+func planRoute(b *Builder, index int, r Route, rec *LinkRecord, h *deferral) {
 	l := b.Link(index)
 	t := b.Model.Target(l)
 	a := Attribute{Name: "Route", Wanted: r.text(l.Name)}

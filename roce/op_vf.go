@@ -20,9 +20,9 @@ type VFAttr struct {
 	Proto              units.VLANProtocol // of VLAN; 0 is 802.1Q
 }
 
-// Holds reports whether a virtual function has the attribute, as far as its driver
+// Matches reports whether a virtual function has the attribute, as far as its driver
 // reports it.
-func (a VFAttr) Holds(v *VF) bool {
+func (a VFAttr) Matches(v *VF) bool {
 	switch {
 	case a.NodeGUID != nil:
 		return v.NodeGUID == nil || *v.NodeGUID == *a.NodeGUID

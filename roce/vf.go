@@ -152,7 +152,7 @@ func (p *planner) vf(s *SRIOV, i int) {
 	if own.VLANId.Set || own.QualityOfService.Set || own.VLANProtocol.Set {
 		id, qos, proto := own.VLANId.Or(v.VLAN), own.QualityOfService.Or(v.QoS), own.VLANProtocol.Or(v.Proto)
 		a := VFAttr{VLAN: &id, QoS: qos, Proto: proto}
-		set("VLANId", a.String(), a.Of(v).String(), a.Holds(v), a)
+		set("VLANId", a.String(), a.Of(v).String(), a.Matches(v), a)
 	}
 }
 

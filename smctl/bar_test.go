@@ -25,8 +25,8 @@ func TestBarred(t *testing.T) {
 					_, dec := Decide(Memory{LonelySince: t0.Add(-time.Hour)}, in)
 					switch {
 					case hand == OverrideStop:
-						if want := map[WorkerState]Phase{WorkerInactive: PhaseHeld, WorkerActive: PhaseStopping,
-							WorkerFailed: PhaseHeld}[state]; dec.Phase != want {
+						if want := map[WorkerState]Phase{WorkerInactive: PhaseStopped, WorkerActive: PhaseStopping,
+							WorkerFailed: PhaseStopped}[state]; dec.Phase != want {
 							t.Errorf("%v %v %v %v: %+v", bar, manage, hand, state, dec)
 						}
 					case !bar.forbids() && state == WorkerActive:
@@ -119,7 +119,7 @@ func TestMasterOf(t *testing.T) {
 		{"OK", PhaseServed, Answer{Question: AskLID, At: t0.Add(-ServedInterval), LID: 3, SMs: []SMInfo{other}}, true},
 		{"old", PhaseServed, Answer{Question: AskLID, At: t0.Add(-MasterLife), LID: 3, SMs: []SMInfo{other}}, false},
 		{"another LID", PhaseServed, Answer{Question: AskLID, At: t0, LID: 4, SMs: []SMInfo{other}}, false},
-		{"a walk", PhaseForeign, Answer{Question: AskWalk, At: t0, SMs: []SMInfo{other}}, false},
+		{"a walk", PhaseUnserved, Answer{Question: AskWalk, At: t0, SMs: []SMInfo{other}}, false},
 		{"standby", PhaseServed, Answer{Question: AskLID, At: t0, LID: 3, SMs: []SMInfo{{GUID: 1, LID: 3, State: SMStandby}}}, false},
 		{"ours is master, another answered", PhaseMaster, Answer{Question: AskLID, At: t0, LID: 3, SMs: []SMInfo{other}}, false},
 		{"OK ours", PhaseMaster, Answer{Question: AskLID, At: t0, LID: 3, SMs: []SMInfo{own}}, true},

@@ -21,9 +21,9 @@ const (
 	// SilencesNeeded is how many questions must stay without an answer
 	// before it counts as dead: one lost datagram is no death.
 	SilencesNeeded = 3
-	// ForeignInterval is how often the fabric is walked again while the subnet
+	// UnservedInterval is how often the fabric is walked again while the subnet
 	// manager of another host exists that does not serve the port.
-	ForeignInterval = 5 * time.Second
+	UnservedInterval = 5 * time.Second
 	// BlockedInterval is how often a question that could not be put is
 	// tried again.
 	BlockedInterval = 10 * time.Second
@@ -109,7 +109,7 @@ func (d *decider) decide() Decision {
 			return d.stop("stopped by hand")
 		}
 		d.forget()
-		return d.wait(PhaseHeld, time.Time{}, "stopped by hand; to undo: ibnetctl sm start %v", p)
+		return d.wait(PhaseStopped, time.Time{}, "stopped by hand; to undo: ibnetctl sm start %v", p)
 	case running && p.Barred.forbids():
 		return d.stop("%s", barred(p).Reason)
 	case !running && p.Barred != BarNone && (pol.Manage != ManageNo || w.Override == OverrideStart):
@@ -143,7 +143,7 @@ func (d *decider) decide() Decision {
 	if running {
 		return d.running()
 	}
-	d.m.DownSince, d.m.Foreign, d.m.ForeignSince = time.Time{}, 0, time.Time{}
+	d.m.DownSince, d.m.Other, d.m.OtherSince = time.Time{}, 0, time.Time{}
 	return d.idle()
 }
 

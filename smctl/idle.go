@@ -73,7 +73,7 @@ func (d *decider) beside() Decision {
 	p := d.in.Port
 	d.forget()
 	if p.State != ib.PortActive || p.SMLID == 0 {
-		return d.wait(PhaseForeign, time.Time{},
+		return d.wait(PhaseUnserved, time.Time{},
 			"another subnet manager runs on %v and has not configured it (%v): read its log", p, p.State)
 	}
 	ans, known := d.lidAnswer()
@@ -81,7 +81,7 @@ func (d *decider) beside() Decision {
 		return d.ask(AskLID, PhaseAsking, "another subnet manager runs on %v: querying LID %d for the master", p, uint16(p.SMLID))
 	}
 	master, ok := ans.Master()
-	ph, next := PhaseForeign, ans.At.Add(ServedInterval)
+	ph, next := PhaseUnserved, ans.At.Add(ServedInterval)
 	why := fmt.Sprintf("another subnet manager runs on %v, and no master answers at LID %d: read its log", p, uint16(p.SMLID))
 	switch {
 	case ans.Err != "":
@@ -223,9 +223,9 @@ func (d *decider) walkAndStart(due time.Time, why string) Decision {
 	}
 	if master, ok := ans.Master(); ok {
 		if master.GUID == p.GUID {
-			return again(ForeignInterval, PhaseServed, "another subnet manager already runs on %v on this host", p)
+			return again(UnservedInterval, PhaseServed, "another subnet manager already runs on %v on this host", p)
 		}
-		return again(ForeignInterval, PhaseForeign,
+		return again(UnservedInterval, PhaseUnserved,
 			"%v exists but has not configured port %v: read its log and check the M_Key of the port", master, p)
 	}
 	var other *SMInfo
@@ -235,7 +235,7 @@ func (d *decider) walkAndStart(due time.Time, why string) Decision {
 		}
 	}
 	if other != nil && in.Now.Before(due.Add(LeaderlessFactor*pol.StartDelay)) {
-		return again(SilentInterval, PhaseForeign, "%v exists and may become master", *other)
+		return again(SilentInterval, PhaseUnserved, "%v exists and may become master", *other)
 	}
 	if !in.Now.Before(ans.At.Add(AnswerLife)) {
 		return d.ask(AskWalk, PhaseAsking, "%s: searching the fabric for one", why)

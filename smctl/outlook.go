@@ -89,7 +89,7 @@ func Outlook(port string, r Running, p Policy, f Files) []Step {
 	}
 	start := "systemctl start " + r.Named
 	switch r.Phase {
-	case PhaseServed, PhaseForeign:
+	case PhaseServed, PhaseUnserved:
 		if p.Manage == ManageAuto {
 			return nil
 		}

@@ -48,7 +48,7 @@ func (d *decider) running() Decision {
 
 	if p.SMLID == 0 || p.SMLID == p.LID {
 		// No other has configured the port: the worker does, or is about to.
-		m.Foreign, m.ForeignSince = 0, time.Time{}
+		m.Other, m.OtherSince = 0, time.Time{}
 		return d.own()
 	}
 
@@ -70,7 +70,7 @@ func (d *decider) besideMaster() Decision {
 	switch {
 	case ok:
 		m.Silences = 0
-	case len(ans.SMs) == 0 && !m.ForeignSince.IsZero():
+	case len(ans.SMs) == 0 && !m.OtherSince.IsZero():
 		// One lost datagram is no death, and must not restart the delay:
 		// where many are lost the worker would never be stopped.
 		if !ans.At.Equal(m.CountedAt) {
@@ -86,7 +86,7 @@ func (d *decider) besideMaster() Decision {
 		}
 	}
 	if !ok || master.GUID == p.GUID {
-		m.Foreign, m.ForeignSince = 0, time.Time{}
+		m.Other, m.OtherSince = 0, time.Time{}
 		switch {
 		case ok:
 			return d.wait(PhaseStandby, next, "the local subnet manager is master and will configure port %v", p)
@@ -98,8 +98,8 @@ func (d *decider) besideMaster() Decision {
 			"lasts, read the log of %s and check the M_Key of port %v",
 			uint16(p.SMLID), in.Worker.Unit, p)
 	}
-	if m.Foreign != master.GUID || m.ForeignSince.IsZero() {
-		m.Foreign, m.ForeignSince = master.GUID, in.Now
+	if m.Other != master.GUID || m.OtherSince.IsZero() {
+		m.Other, m.OtherSince = master.GUID, in.Now
 	}
 	switch {
 	case byHand:
@@ -109,14 +109,14 @@ func (d *decider) besideMaster() Decision {
 	case !master.Outranks(pol.Priority, p.GUID):
 		// It should hand over. One that does not serves the subnet all the
 		// same, and the worker would be standby for ever.
-		due := m.ForeignSince.Add(LeaderlessFactor * pol.StopDelay)
+		due := m.OtherSince.Add(LeaderlessFactor * pol.StopDelay)
 		if in.Now.Before(due) {
 			return d.wait(PhaseStandby, earlier(due, next),
 				"%v is master, but the local one (priority %d) outranks it: waiting for it to hand over", master, pol.Priority)
 		}
 		return d.stop("%v has been master for %v and does not hand over", master, LeaderlessFactor*pol.StopDelay)
 	}
-	due := m.ForeignSince.Add(pol.StopDelay)
+	due := m.OtherSince.Add(pol.StopDelay)
 	if in.Now.Before(due) {
 		return d.wait(PhaseStandby, earlier(due, next), "%v is master; the local one is stopped if that lasts %v", master, pol.StopDelay)
 	}

@@ -378,9 +378,9 @@ type Memory struct {
 	DownSince time.Time
 	// UnitGoneSince is when no unit asked for the worker any more.
 	UnitGoneSince time.Time
-	// Foreign is the better master, seen since ForeignSince.
-	Foreign      ib.GUID
-	ForeignSince time.Time
+	// Other is another master, seen since OtherSince.
+	Other      ib.GUID
+	OtherSince time.Time
 	// Failures counts failed starts in a row, FailedAt is the last one.
 	Failures int
 	FailedAt time.Time
@@ -420,7 +420,7 @@ const (
 	PhaseServed     Phase = "served"      // a subnet manager elsewhere serves the port
 	PhaseSettling   Phase = "settling"    // no subnet manager, the delay runs
 	PhaseAsking     Phase = "asking"      // the fabric is being asked
-	PhaseForeign    Phase = "foreign"     // another subnet manager is there but does not serve the port
+	PhaseUnserved   Phase = "unserved"    // another subnet manager exists but does not serve the port
 	PhaseBlocked    Phase = "blocked"     // the fabric cannot be asked
 	PhaseStarting   Phase = "starting"    // the worker is being started
 	PhaseRunning    Phase = "running"     // the local one runs and has not reported yet that it is master
@@ -428,7 +428,7 @@ const (
 	PhaseStandby    Phase = "standby"     // the local one runs, another is master
 	PhaseStopping   Phase = "stopping"    // the worker is being stopped
 	PhaseBackingOff Phase = "backing-off" // the worker failed and is tried again later
-	PhaseHeld       Phase = "held"        // stopped by hand
+	PhaseStopped    Phase = "stopped"     // stopped by hand
 	PhaseNoQP0      Phase = "no-qp0"      // the port carries no subnet management packets
 	PhaseSMDisabled Phase = "sm-disabled" // the firmware forbids a subnet manager (IsSMDisabled)
 	PhaseNVSwitch   Phase = "nvswitch"    // the device manages NVSwitches

@@ -506,7 +506,7 @@ func (a *app) smTable(sms []smctl.Status) {
 		switch s.Phase {
 		case "master", "served", "standby":
 			style = good
-		case "off", "held", "no-link":
+		case "off", "stopped", "no-link":
 			style = faint
 		case "backing-off", "blocked", "no-qp0", "sm-disabled", "nvswitch", "omni-path":
 			style = bad

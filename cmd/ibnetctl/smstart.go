@@ -103,7 +103,7 @@ func startEnds(phase smctl.Phase, after time.Duration) (end, ok bool) {
 	switch phase {
 	case smctl.PhaseMaster, smctl.PhaseStandby, smctl.PhaseServed:
 		return true, true
-	case smctl.PhaseForeign:
+	case smctl.PhaseUnserved:
 		return after > smAgain, true
 	case smctl.PhaseBackingOff, smctl.PhaseBlocked, smctl.PhaseNoLink,
 		smctl.PhaseNoQP0, smctl.PhaseSMDisabled, smctl.PhaseNVSwitch, smctl.PhaseOmniPath:

@@ -135,7 +135,7 @@ func TestStartEnds(t *testing.T) {
 		end, ok bool
 	}{
 		{smctl.PhaseMaster, 0, true, true}, {smctl.PhaseStandby, 0, true, true}, {smctl.PhaseServed, 0, true, true},
-		{smctl.PhaseHeld, time.Minute, false, false}, {smctl.PhaseStarting, time.Minute, false, false},
+		{smctl.PhaseStopped, time.Minute, false, false}, {smctl.PhaseStarting, time.Minute, false, false},
 		{smctl.PhaseBackingOff, 0, false, false}, {smctl.PhaseBackingOff, 2 * time.Second, true, false},
 		{smctl.PhaseNoLink, 2 * time.Second, true, false},
 	} {

@@ -71,14 +71,14 @@ func (e *executor) setVF(p roce.SetVF) error {
 		return err
 	}
 	now, err := e.vf(p.On.Ifindex, p.VF)
-	if err != nil || p.Attr.Holds(now) {
+	if err != nil || p.Attr.Matches(now) {
 		return err
 	}
 	not := &NotTaken{
 		What: fmt.Sprintf("virtual function %d of %s did not take %s", p.VF, p.On.Link, p.Attr),
 		Why:  "it has " + p.Attr.Of(now).String(), After: "it stays so",
 	}
-	if old := p.Old.String(); old != "" && !p.Old.Holds(now) {
+	if old := p.Old.String(); old != "" && !p.Old.Matches(now) {
 		not.After = back(old, e.rt.Do(rtnl.SetVF(p.On.Ifindex, p.VF, change(p.Old))))
 	}
 	return not
@@ -124,7 +124,7 @@ func (e *executor) setVFGUIDs(p roce.SetVFGUIDs) error {
 		now, rerr := e.vf(p.On.Ifindex, p.VF)
 		err = rerr
 		for _, a := range p.Attrs() {
-			if err == nil && !a.Holds(now) {
+			if err == nil && !a.Matches(now) {
 				err = errors.New("it has " + a.Of(now).String())
 			}
 		}

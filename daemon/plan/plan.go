@@ -326,7 +326,7 @@ func (p *planner) govern(l *link.Link, parent *units.Unit) *note {
 		}
 	}
 	if n.unit == nil && n.part == nil {
-		if !p.in.Record.Holds(l) {
+		if !p.in.Record.Owns(l) {
 			n.ignored = link.Reason{Code: link.CodeNoUnit, Text: "no unit matches " + l.Name}
 		}
 		return n

@@ -191,10 +191,10 @@ func TestDiagnoseManager(t *testing.T) {
 		}
 		up := func(g *lab.G) { g.WaitPort("swib0", 1, "ACTIVE", 60*time.Second) }
 		findFaults(g, []fault{
-			{name: "held", on: "swib0/1",
+			{name: "stopped by hand", on: "swib0/1",
 				make: func(g *lab.G) {
 					g.Exec("ibnetctl", "sm", "stop", "swib0/1")
-					smWait(g, "it to stop", 20*time.Second, func(s []smctl.Status) bool { return strings.Contains(phases(s), "swib0/1 held inactive") })
+					smWait(g, "it to stop", 20*time.Second, func(s []smctl.Status) bool { return strings.Contains(phases(s), "swib0/1 stopped inactive") })
 					bounce(g)
 				},
 				check: "subnet manager", code: "no-subnet-manager", text: "stopped by hand", next: "ibnetctl sm start swib0/1"},

@@ -15,12 +15,12 @@ import (
 // left out of the routes for a while, longer each time, as long as every node is
 // reached without it.
 const (
-	flapsMost  = 5
-	flapWindow = time.Minute
-	holdFirst  = time.Minute
-	holdMost   = 16 * time.Minute
-	flapForget = time.Hour // without a flap, after which a link begins with holdFirst
-	flapLinks  = 1 << 10   // that are remembered
+	flapsMost     = 5
+	flapWindow    = time.Minute
+	suppressFirst = time.Minute
+	suppressMost  = 16 * time.Minute
+	flapForget    = time.Hour // without a flap, after which a link begins with suppressFirst
+	flapLinks     = 1 << 10   // that are remembered
 )
 
 // Flaps remembers the links between switches that went down, and which of them are
@@ -31,12 +31,12 @@ type Flaps struct {
 }
 
 type flap struct {
-	ends  [2]partKey
-	walk  time.Time     // of the last count: either end shows it
-	at    []time.Time   // the last times that it went down, at most flapsMost
-	until time.Time     // left out until then, zero if it is not
-	hold  time.Duration // how long it was left out last
-	need  time.Time     // not left out again before that: it alone leads to a part
+	ends     [2]partKey
+	walk     time.Time     // of the last count: either end shows it
+	at       []time.Time   // the last times that it went down, at most flapsMost
+	until    time.Time     // left out until then, zero if it is not
+	suppress time.Duration // how long it was left out last
+	need     time.Time     // not left out again before that: it alone leads to a part
 }
 
 // note notes that a link went down, at most once for a walk. It gives how long the link
@@ -68,9 +68,9 @@ func (t *Flaps) note(ends [2]partKey, walk, now time.Time) time.Duration {
 	if !x.until.IsZero() || len(x.at) < flapsMost || now.Sub(x.at[0]) > flapWindow || now.Before(x.need) {
 		return 0
 	}
-	x.hold = min(max(holdFirst, 2*x.hold), holdMost)
-	x.until = now.Add(x.hold)
-	return x.hold
+	x.suppress = min(max(suppressFirst, 2*x.suppress), suppressMost)
+	x.until = now.Add(x.suppress)
+	return x.suppress
 }
 
 // host notes that the link between a switch's port and a host went down, and reports
@@ -99,8 +99,8 @@ func (x *flap) joins(a, b partKey) bool {
 	return x.ends == [2]partKey{a, b} || x.ends == [2]partKey{b, a}
 }
 
-// held reports whether the link between two ports is left out.
-func (t *Flaps) held(a, b partKey) bool {
+// suppressed reports whether the link between two ports is left out.
+func (t *Flaps) suppressed(a, b partKey) bool {
 	x := t.ports[a]
 	return x != nil && !x.until.IsZero() && x.joins(a, b)
 }
@@ -163,14 +163,15 @@ func (d *Discovery) wentDown(i int32, p uint8) {
 		ends = f.ends
 	default:
 		if q.peer >= 0 && d.opt.Flaps.host(k, d.opt.Now()) {
-			d.res.Held = append(d.res.Held, fmt.Sprintf("the link at port %s[%d] went down %d times within %v; it stays in use, as it alone leads "+
-				"to %s: check the cable and both ports", x.name(), p, flapsMost, flapWindow, d.nodes[q.peer].name()))
+			d.res.Flapping = append(d.res.Flapping, fmt.Sprintf("the link at port %s[%d] went down %d times within %v; it stays in use, "+
+				"as it alone leads to %s: check the cable and both ports", x.name(), p, flapsMost, flapWindow, d.nodes[q.peer].name()))
 		}
 		return
 	}
-	if hold := d.opt.Flaps.note(ends, d.clock.began, d.opt.Now()); hold != 0 {
-		d.res.Held = append(d.res.Held, fmt.Sprintf("the link at port %s[%d] went down %d times within %v; it is left out of the routes for %v, "+
-			"then tried again: check the cable and both ports, then: ibnetsm resweep", x.name(), p, flapsMost, flapWindow, hold))
+	if off := d.opt.Flaps.note(ends, d.clock.began, d.opt.Now()); off != 0 {
+		d.res.Flapping = append(d.res.Flapping, fmt.Sprintf("the link at port %s[%d] went down %d times within %v; it is left out "+
+			"of the routes for %v, then tried again: check the cable and both ports, then: ibnetsm resweep",
+			x.name(), p, flapsMost, flapWindow, off))
 	}
 }
 
@@ -178,5 +179,5 @@ func (d *Discovery) wentDown(i int32, p uint8) {
 // switch is left out. A walk of everything leaves nothing out: see Result.Lost.
 func (d *Discovery) leftOut(i int32, p uint8, ni *mad.NodeInfo) bool {
 	return d.resumed && ni.NodeType == ib.NodeSwitch &&
-		d.opt.Flaps.held(partKey{d.nodes[i].ni.NodeGUID, p}, partKey{ni.NodeGUID, ni.LocalPortNum})
+		d.opt.Flaps.suppressed(partKey{d.nodes[i].ni.NodeGUID, p}, partKey{ni.NodeGUID, ni.LocalPortNum})
 }

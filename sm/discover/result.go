@@ -60,9 +60,9 @@ type Result struct {
 	Silent   []string
 	SilentAt []ib.GUID
 	Warnings []string
-	// Held are messages on links that went down too often: those between switches are
+	// Flapping are messages on links that went down too often: those between switches are
 	// left out from now on.
-	Held []string
+	Flapping []string
 	// Lost says that switches are out of reach while links are left out, which may
 	// lead to them.
 	Lost    bool

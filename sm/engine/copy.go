@@ -213,7 +213,7 @@ func (w *sweep) restore() {
 	for _, b := range changes.GUIDs { // which it may not have written
 		s.served.guids[guidKey{b.Port, b.Block}] = b.GUIDs
 	}
-	s.served.mcastHold = time.Time{}
+	s.served.mcastLatest = time.Time{}
 	asked := 0
 	for _, i := range w.f.EndPorts {
 		p := &w.f.Ports[i]

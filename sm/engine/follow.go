@@ -43,11 +43,11 @@ const (
 	copyLease = 1500 * time.Millisecond
 	// followersMost bounds the standbys that get leases.
 	followersMost = 8
-	// heldLate is how long an answer may wait until those it waits for get no more
-	// leases for followerBarred; heldMost bounds the answers that wait.
-	heldLate       = 500 * time.Millisecond
+	// deferredLate is how long an answer may wait until those it waits for get no more
+	// leases for followerBarred; deferredMost bounds the answers that wait.
+	deferredLate   = 500 * time.Millisecond
 	followerBarred = time.Minute
-	heldMost       = 1 << 13
+	deferredMost   = 1 << 13
 	// heirWait is how long a handover waits for a heir that has begun a copy.
 	heirWait = 2 * time.Second
 	// followerGone is how long one is remembered that asks no more.
@@ -149,8 +149,8 @@ func (f *followers) copying(g ib.GUID, now time.Time) bool {
 	return f.whole && g == f.early && now.Sub(f.earlyAt) < heirWait
 }
 
-// heldAnswer waits until the standbys have copied what it acknowledges.
-type heldAnswer struct {
+// deferredAnswer waits until the standbys have copied what it acknowledges.
+type deferredAnswer struct {
 	p       transport.Packet
 	version uint64
 	at      time.Time
@@ -161,50 +161,50 @@ func (s *Subnet) publishVersion() {
 	s.followers.publish(s.served.admin.Version(), s.served.admin.CanCopy() && len(s.served.reregister) == 0)
 }
 
-// hold keeps the answer to a request that changes something, and reports whether it
+// deferAnswer keeps the answer to a request that changes something, and reports whether it
 // did, if a standby may not have the change yet.
-func (s *Subnet) hold(p *transport.Packet, now time.Time) bool {
+func (s *Subnet) deferAnswer(p *transport.Packet, now time.Time) bool {
 	s.publishVersion()
 	v := s.followers.now()
-	if len(s.served.held) == 0 && s.followers.copied(v, now, false) {
+	if len(s.served.deferred) == 0 && s.followers.copied(v, now, false) {
 		return false
 	}
-	if len(s.served.held) >= heldMost {
+	if len(s.served.deferred) >= deferredMost {
 		mad.SetStatus(&p.MAD, mad.StatusBusy) // to be asked for again
 		return false
 	}
-	s.served.held = append(s.served.held, heldAnswer{*p, v, now})
-	s.retryHeld()
+	s.served.deferred = append(s.served.deferred, deferredAnswer{*p, v, now})
+	s.retryDeferred()
 	return true
 }
 
-// retryHeld has releaseHeld called again soon.
-func (s *Subnet) retryHeld() {
-	if !s.served.heldTimer {
-		s.served.heldTimer = true
-		time.AfterFunc(100*time.Millisecond, func() { s.do(func() { s.served.heldTimer = false; s.releaseHeld() }) })
+// retryDeferred has sendDeferred called again soon.
+func (s *Subnet) retryDeferred() {
+	if !s.served.deferredTimer {
+		s.served.deferredTimer = true
+		time.AfterFunc(100*time.Millisecond, func() { s.do(func() { s.served.deferredTimer = false; s.sendDeferred() }) })
 	}
 }
 
-// releaseHeld sends the answers that wait no longer.
-func (s *Subnet) releaseHeld() {
+// sendDeferred sends the answers that wait no longer.
+func (s *Subnet) sendDeferred() {
 	if s.elect.State() != mad.SMMaster {
-		s.served.held = nil // to be asked for again, of the next master
+		s.served.deferred = nil // to be asked for again, of the next master
 	}
 	n, now := 0, time.Now()
-	for ; n < len(s.served.held); n++ {
-		h := &s.served.held[n]
-		if !s.followers.copied(h.version, now, now.Sub(h.at) > heldLate) {
+	for ; n < len(s.served.deferred); n++ {
+		h := &s.served.deferred[n]
+		if !s.followers.copied(h.version, now, now.Sub(h.at) > deferredLate) {
 			break
 		}
 		if s.put(&h.p) != nil {
 			s.counters.Dropped++
 		}
 	}
-	if s.served.held = s.served.held[n:]; len(s.served.held) > 0 {
-		s.retryHeld()
+	if s.served.deferred = s.served.deferred[n:]; len(s.served.deferred) > 0 {
+		s.retryDeferred()
 	} else {
-		s.served.held = nil
+		s.served.deferred = nil
 	}
 }
 

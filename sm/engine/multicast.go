@@ -25,15 +25,15 @@ const (
 // delayMulticast delays the multicast tables from now on.
 func (s *Subnet) delayMulticast() {
 	s.served.lastJoin = time.Now()
-	s.served.mcastHold = s.served.lastJoin.Add(mcastMost)
+	s.served.mcastLatest = s.served.lastJoin.Add(mcastMost)
 }
 
 // mcastDelayed is until when the multicast tables are delayed.
 func (s *Subnet) mcastDelayed() time.Time {
-	if t := s.served.lastJoin.Add(mcastQuiet); t.Before(s.served.mcastHold) {
+	if t := s.served.lastJoin.Add(mcastQuiet); t.Before(s.served.mcastLatest) {
 		return t
 	}
-	return s.served.mcastHold
+	return s.served.mcastLatest
 }
 
 // programMulticast writes the multicast tables that differ.

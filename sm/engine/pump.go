@@ -269,8 +269,8 @@ const (
 // serve handles requests of others: what concerns managers and the fabric first.
 // While SMPs are under way the SA gets two thirds of the time at most.
 func (s *Subnet) serve() {
-	if len(s.served.held) > 0 {
-		s.releaseHeld()
+	if len(s.served.deferred) > 0 {
+		s.sendDeferred()
 	}
 	for range serveMost {
 		p := s.in.note()

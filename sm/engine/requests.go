@@ -313,7 +313,7 @@ func (s *Subnet) sa(p *transport.Packet) {
 			s.served.shares.sent(from, len(r.MAD), now)
 		}
 		var err error
-		if s.elect.State() != mad.SMMaster || !s.replicated(p, now) || !s.hold(out, now) {
+		if s.elect.State() != mad.SMMaster || !s.replicated(p, now) || !s.deferAnswer(out, now) {
 			err = s.put(out)
 		}
 		if errors.Is(err, transport.ErrBusy) {

@@ -64,7 +64,7 @@ func (w *sweep) readPKeys(ctx context.Context) error {
 	}
 	for _, p := range l.Failed {
 		w.have.pkeys[p] = pkey.PowerOn // read again when it comes back
-		w.s.warnOnce("pkeys"+w.f.Ports[p].GUID.String(), "a port does not answer P_KeyTable, it is taken to hold the default key",
+		w.s.warnOnce("pkeys"+w.f.Ports[p].GUID.String(), "a port does not answer P_KeyTable, it is taken to have the default key",
 			"link_port", w.f.PortName(p))
 	}
 	return nil
@@ -142,8 +142,8 @@ func (w *sweep) routeOptions(g *fabric.Fabric) (opt route.Options, q *qos.Option
 
 // planPKeys applies the partitions to the fabric.
 func (w *sweep) planPKeys(ctx context.Context) (err error) {
-	f, partitions, held := w.f, w.s.cfg.Partitions, w.have.pkeys
-	if w.keys, err = compute(ctx, w.s, func() pkey.Plan { return pkey.Tables(f, partitions, held) }); err != nil {
+	f, partitions, tables := w.f, w.s.cfg.Partitions, w.have.pkeys
+	if w.keys, err = compute(ctx, w.s, func() pkey.Plan { return pkey.Tables(f, partitions, tables) }); err != nil {
 		return err
 	}
 	keys := &w.keys
@@ -151,12 +151,12 @@ func (w *sweep) planPKeys(ctx context.Context) (err error) {
 		// A host may restart after its table was read and before its port is
 		// Active, without a trace: a port in Init has either what was read or
 		// nothing.
-		if p := &f.Ports[e]; p.Num != 0 && p.Info.State() == ib.PortInit && held[e] != nil && keys.Keys[e] == nil &&
+		if p := &f.Ports[e]; p.Num != 0 && p.Info.State() == ib.PortInit && tables[e] != nil && keys.Keys[e] == nil &&
 			!slices.Equal(keys.Members[e], pkey.PowerOn) {
-			keys.Keys[e], held[e] = keys.Members[e], pkey.PowerOn
+			keys.Keys[e], tables[e] = keys.Members[e], pkey.PowerOn
 		}
 	}
-	keys.Enforce(f, w.s.cfg.Enforce, held)
+	keys.Enforce(f, w.s.cfg.Enforce, tables)
 	w.pol.Enforcement = keys.Enforcement
 	w.warn("routes and partitions", keys.Warnings)
 	return nil

@@ -145,16 +145,16 @@ func callerOf(p *transport.Packet, from source) callerID {
 
 // caller is a sender that asked for SMInfo without proof.
 type caller struct {
-	until time.Time // when it is asked again
-	held  []transport.Packet
-	open  int // requests under way
-	who   elect.Caller
+	until   time.Time // when it is asked again
+	waiting []transport.Packet
+	open    int // requests under way
+	who     elect.Caller
 }
 
 const (
-	callersMost = 256
-	callersEach = 16 // of one source
-	callersHeld = 4
+	callersMost    = 256
+	callersEach    = 16 // of one source
+	callersWaiting = 4
 	// callerKnown is how long the outcome is valid.
 	callerKnown = 10 * time.Second
 )
@@ -166,8 +166,8 @@ func (s *Subnet) introduce(p *transport.Packet) {
 	now := time.Now()
 	c := s.self.callers[id]
 	if c != nil && now.Before(c.until) {
-		if c.open > 0 && len(c.held) < callersHeld {
-			c.held = append(c.held, *p)
+		if c.open > 0 && len(c.waiting) < callersWaiting {
+			c.waiting = append(c.waiting, *p)
 			return
 		}
 		s.answerCaller(p, c)
@@ -179,7 +179,7 @@ func (s *Subnet) introduce(p *transport.Packet) {
 		s.answerCaller(p, &caller{})
 		return
 	}
-	c = &caller{until: now.Add(callerKnown), held: []transport.Packet{*p}}
+	c = &caller{until: now.Add(callerKnown), waiting: []transport.Packet{*p}}
 	s.self.callers[id] = c
 	var nonce [16]byte
 	rand.Read(nonce[:])
@@ -203,10 +203,10 @@ func (s *Subnet) introduce(p *transport.Packet) {
 		if s.shows(c) {
 			s.meet(id, c.until)
 		}
-		for i := range c.held {
-			s.answerCaller(&c.held[i], c)
+		for i := range c.waiting {
+			s.answerCaller(&c.waiting[i], c)
 		}
-		c.held = nil
+		c.waiting = nil
 	}
 	c.open = 2
 	for _, a := range []mad.AttrID{mad.AttrNodeInfo, mad.AttrSMInfo} {

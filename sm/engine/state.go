@@ -162,12 +162,12 @@ type served struct {
 	reports    *reports
 	// mcastDirty says that multicast tables may have to change: set when members
 	// or the fabric change, cleared by programMulticast.
-	mcastDirty bool
-	lastJoin   time.Time // when members last changed
-	newLevels  uint64    // version that has the levels of paths, 0 once standbys have it
-	held       []heldAnswer
-	heldTimer  bool      // retryHeld waits
-	mcastHold  time.Time // until when the tables are delayed at most
+	mcastDirty    bool
+	lastJoin      time.Time // when members last changed
+	newLevels     uint64    // version that has the levels of paths, 0 once standbys have it
+	deferred      []deferredAnswer
+	deferredTimer bool      // retryDeferred waits
+	mcastLatest   time.Time // until when the tables are delayed at most
 }
 
 // guidKey names a block of a port's GUIDInfo table.

@@ -135,7 +135,7 @@ func (s *Subnet) partialSweep(ctx context.Context) error {
 		s.ev.full, s.ev.reason = true, "a link that goes down too often alone leads to a part of the subnet"
 		return nil
 	}
-	w.warn("a link goes down too often", res.Held)
+	w.warn("a link goes down too often", res.Flapping)
 	if len(res.SMs) > 0 || s.knowsPeers() {
 		// A walk of a part sees a part of the managers: keep the others.
 		if err := s.others(ctx, s.mergePeers(res)); err != nil {

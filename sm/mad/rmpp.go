@@ -400,9 +400,9 @@ func (r *RMPPReceiver) Message() []byte {
 // that come again.
 func (r *RMPPReceiver) Release() { r.msg = nil }
 
-// Held is the memory of the transfer in bytes, with segments that came out of
+// Buffered is the memory of the transfer in bytes, with segments that came out of
 // order.
-func (r *RMPPReceiver) Held() int { return cap(r.msg) + len(r.ahead)*Size }
+func (r *RMPPReceiver) Buffered() int { return cap(r.msg) + len(r.ahead)*Size }
 
 // Err is why the transfer ended early.
 func (r *RMPPReceiver) Err() error { return r.err }

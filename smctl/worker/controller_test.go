@@ -98,10 +98,10 @@ func TestByHand(t *testing.T) {
 		if err := b.c.Stop(ctx, "swib0", 1); err != nil {
 			t.Fatal(err)
 		}
-		b.want(b.wait(time.Minute), smctl.PhaseHeld, 1, 1)
+		b.want(b.wait(time.Minute), smctl.PhaseStopped, 1, 1)
 		b.kill()
 		b.boot() // remembered
-		b.want(b.wait(time.Minute), smctl.PhaseHeld, 1, 1)
+		b.want(b.wait(time.Minute), smctl.PhaseStopped, 1, 1)
 		if err := b.c.Start(ctx, "swib0", 1); err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +143,7 @@ func TestGivenBackToAnother(t *testing.T) {
 		if err := b.c.Stop(t.Context(), "swib0", 1); err != nil {
 			t.Fatal(err)
 		}
-		b.want(b.wait(100*time.Millisecond), smctl.PhaseHeld, 1, 1)
+		b.want(b.wait(100*time.Millisecond), smctl.PhaseStopped, 1, 1)
 		b.air.set(smctl.SMInfo{GUID: guid1 + 1, LID: 2, Priority: 0, State: smctl.SMMaster})
 		b.port.State, b.port.SMLID = ib.PortInit, 2
 		b.c.Update([]Port{b.port})
@@ -151,7 +151,7 @@ func TestGivenBackToAnother(t *testing.T) {
 		if err := b.c.Start(t.Context(), "swib0", 1); err != nil {
 			t.Fatal(err)
 		}
-		b.want(b.wait(100*time.Millisecond), smctl.PhaseForeign, 1, 1)
+		b.want(b.wait(100*time.Millisecond), smctl.PhaseUnserved, 1, 1)
 		b.kill()
 	})
 }
@@ -170,12 +170,12 @@ func TestGivenBackWhileAsking(t *testing.T) {
 		if err := b.c.Stop(t.Context(), "swib0", 1); err != nil {
 			t.Fatal(err)
 		}
-		b.want(b.wait(100*time.Millisecond), smctl.PhaseHeld, 0, 0)
+		b.want(b.wait(100*time.Millisecond), smctl.PhaseStopped, 0, 0)
 		b.air.set(smctl.SMInfo{GUID: guid1 + 1, LID: 2, Priority: 0, State: smctl.SMMaster})
 		if err := b.c.Start(t.Context(), "swib0", 1); err != nil {
 			t.Fatal(err)
 		}
-		b.want(b.wait(5*time.Second), smctl.PhaseForeign, 0, 0)
+		b.want(b.wait(5*time.Second), smctl.PhaseUnserved, 0, 0)
 		b.kill()
 	})
 }
@@ -204,7 +204,7 @@ func TestByHandWhileStarting(t *testing.T) {
 		if err := b.c.Stop(context.Background(), "swib0", 1); err != nil {
 			t.Fatal(err)
 		}
-		b.want(b.wait(time.Minute), smctl.PhaseHeld, 1, 1)
+		b.want(b.wait(time.Minute), smctl.PhaseStopped, 1, 1)
 		if k := b.keep.Load(guid1); k.Override != smctl.OverrideStop {
 			t.Errorf("kept is %+v", k)
 		}

@@ -165,7 +165,7 @@ func TestStopRefused(t *testing.T) {
 			t.Errorf("%d starts, %d stops", starts, stops)
 		}
 		b.units.change(func() { b.units.stuck = nil })
-		if s := b.wait(20 * time.Second); s.Phase != "held" {
+		if s := b.wait(20 * time.Second); s.Phase != "stopped" {
 			t.Errorf("%s: %s", s.Phase, s.Reason)
 		}
 		b.kill()

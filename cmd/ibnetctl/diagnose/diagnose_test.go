@@ -265,11 +265,11 @@ func TestEveryBranch(t *testing.T) {
 		}, "subnet manager", link.CodeNoSM},
 		{"bad stopped by hand", func(in *Input) {
 			port(in).State, port(in).SMLID = ib.PortInit, 0
-			in.SMs = []smctl.Status{{IBDevice: "mlx5_0", Port: 1, Phase: "held", Reason: "stopped by hand"}}
+			in.SMs = []smctl.Status{{IBDevice: "mlx5_0", Port: 1, Phase: "stopped", Reason: "stopped by hand"}}
 		}, "subnet manager", link.CodeNoSM},
 		{"bad foreign one does not serve", func(in *Input) {
 			port(in).State, port(in).SMLID = ib.PortInit, 0
-			in.SMs = []smctl.Status{{IBDevice: "mlx5_0", Port: 1, Phase: "foreign", Reason: "it is there"}}
+			in.SMs = []smctl.Status{{IBDevice: "mlx5_0", Port: 1, Phase: "unserved", Reason: "it is there"}}
 		}, "subnet manager", link.CodeNoSM},
 		{"bad interface elsewhere", func(in *Input) { in.Snapshot.Links = nil }, "interface", link.CodeNoModule},
 		{"bad interface down and no unit", func(in *Input) { l(in).Flags, st(in).Unit, in.All = 0, "", true }, "interface", link.CodeLinkDown},

@@ -49,7 +49,7 @@ func (w *walker) state() bool {
 			if !umad {
 				next = "modprobe ib_umad"
 			}
-		case "foreign":
+		case "unserved":
 			next = fmt.Sprintf("smpquery -C %s -P %d -D portinfo 0: if MkeyViolations rises, an M_Key locks it out; otherwise read its log",
 				w.d.Name, p.Num)
 		}

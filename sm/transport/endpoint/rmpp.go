@@ -177,7 +177,7 @@ func (e *Endpoint) deliverRMPP(p *transport.Packet) {
 	}
 	reply, send, done := r.r.Recv(&p.MAD)
 	e.recvsN -= r.bytes
-	r.bytes = r.r.Held()
+	r.bytes = r.r.Buffered()
 	e.recvsN += r.bytes
 	r.deadline = time.Now().Add(rmppIdle)
 	if q := e.pending[tid]; resp && q != nil {

@@ -84,7 +84,7 @@ type Transport struct {
 	closed atomic.Bool
 
 	issm sync.Mutex
-	held io.Closer
+	isSM io.Closer
 
 	node     ib.GUID // of the device, for Port
 	nodeType ib.NodeType
@@ -373,7 +373,7 @@ func (t *Transport) SetIsSM(on bool) error {
 	t.issm.Lock()
 	defer t.issm.Unlock()
 	switch {
-	case on && t.held == nil:
+	case on && t.isSM == nil:
 		if t.closed.Load() {
 			return transport.ErrClosed
 		}
@@ -388,10 +388,10 @@ func (t *Transport) SetIsSM(on bool) error {
 		if err != nil {
 			return fmt.Errorf("port %s/%d: open %s: %w", t.dev, t.num, t.issmName, err)
 		}
-		t.held = c
-	case !on && t.held != nil:
-		c := t.held
-		t.held = nil
+		t.isSM = c
+	case !on && t.isSM != nil:
+		c := t.isSM
+		t.isSM = nil
 		return c.Close()
 	}
 	return nil

@@ -145,6 +145,10 @@ func BuildStatus(in StatusInput) Status {
 	if l.IPoIB != nil && l.Up() && !l.Carrier() {
 		add(CarrierReason(in.Snapshot, l))
 	}
+	if in.Made && in.Unit == nil && l.Bond != nil && !l.Up() {
+		add(Reason{Code: CodeNoUnit, Next: "ibnetctl edit 10-" + l.Name,
+			Text: "no unit matches " + l.Name + ", so that it is not brought up and gets no address"})
+	}
 	fillOnline(&st, in.Unit)
 	return st
 }

@@ -13,8 +13,8 @@ import (
 // slaves, and the names of their checks.
 var bondSettings = map[string]string{"Backup": "failover", "Switches": "switches", "LACPPartner": "LACP"}
 
-// bondChains is a chain for each bond that a unit applies to, or for the one named by
-// only: its slaves and its addresses, which belong to no port.
+// bondChains is a chain for each bond that a unit applies to or that the daemon made, or
+// for the one named by only: its slaves and its addresses, which belong to no port.
 func bondChains(in Input, only string, unit *units.Unit) []Chain {
 	var out []Chain
 	for i := range in.Snapshot.Links {
@@ -25,7 +25,7 @@ func bondChains(in Input, only string, unit *units.Unit) []Chain {
 		switch {
 		case l.Bond == nil, only != "" && !named:
 		case unit != nil && !w.bondOfUnit(l, unit):
-		case named, in.All, st != nil && st.Unit != "":
+		case named, in.All, st != nil && (st.Unit != "" || st.MadeByUs):
 			w.bond(l, st)
 			out = append(out, Chain{On: l.Name, Checks: w.checks})
 		}
@@ -50,7 +50,12 @@ func (w *walker) bond(l *link.Link, st *link.Status) {
 	active, hasActive := w.in.Snapshot.Link(l.Bond.Active)
 	switch {
 	case !l.Up():
-		w.fail("interface", link.CodeLinkDown, "ibnetctl up "+l.Name, "%s is administratively down", l.Name)
+		why := ""
+		if reason.Text != "" {
+			why = ": " + reason.Text
+		}
+		w.fail("interface", cmp.Or(reason.Code, link.CodeLinkDown), cmp.Or(reason.Next, "ibnetctl up "+l.Name), "%s is administratively down%s",
+			l.Name, why)
 		return
 	case !l.Carrier():
 		w.fail("interface", cmp.Or(reason.Code, link.CodeNoCarrier), cmp.Or(reason.Next, "ibnetctl diagnose"), "%s is up without a carrier: %s",

@@ -23,6 +23,30 @@ func bonded(as ...link.Attribute) Input {
 	return in
 }
 
+// A bond that the units of its slaves made stays down without a unit of its own: its status
+// and the diagnosis of the host say so.
+func TestBondWithoutUnit(t *testing.T) {
+	in := bonded()
+	l, st := &in.Snapshot.Links[1], &in.Report.Links[1]
+	l.Flags, l.Addresses = 0, nil
+	*st = link.BuildStatus(link.StatusInput{Snapshot: in.Snapshot, Link: l, Made: true})
+	if r := st.Reason(); !strings.HasPrefix(r.Text, "no unit matches bond0, ") || r.Next != "ibnetctl edit 10-bond0" || st.Online || !st.Required {
+		t.Errorf("%+v", st)
+	}
+	for _, only := range []string{"", "bond0"} {
+		chains := Run(in, only)
+		c := chains[len(chains)-1]
+		if c.On != "bond0" || !c.Failed() || c.Checks[0].Next != "ibnetctl edit 10-bond0" ||
+			!strings.HasPrefix(c.Checks[0].Text, "bond0 is administratively down: no unit matches bond0") {
+			t.Errorf("%q: %+v", only, c)
+		}
+	}
+	*st = link.BuildStatus(link.StatusInput{Snapshot: in.Snapshot, Link: &in.Snapshot.Links[0], Made: true})
+	if len(st.Reasons) > 0 {
+		t.Errorf("a slave: %+v", st.Reasons)
+	}
+}
+
 // What the status of a bond warns of is a note of its diagnosis with the next step, and
 // does not block the way.
 func TestBond(t *testing.T) {

@@ -364,7 +364,7 @@ func keyRefusal(parent *link.Link, key ib.PKey) link.Reason {
 		return link.Reason{
 			Code: link.CodePKeyDuplicate,
 			Text: fmt.Sprintf("P_Key %s is %s's own", key, parent.Name),
-			Next: "remove the [Partition] section",
+			Next: fmt.Sprintf("remove the [Partition] section with PartitionKey=%s", key),
 		}
 	}
 	return link.Reason{}

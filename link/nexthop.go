@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"ibnetworkd/units"
@@ -264,7 +265,9 @@ func (b *Builder) claimRoute(l *Link, r Route) Reason {
 // members are those of a group that exist, and one that does not; a reason why it
 // cannot be made of them, and whether that ends by itself.
 func members(b *Builder, n NextHopObject) (have []GroupMember, missing uint32, wait bool, why Reason) {
+	var ids []string
 	for _, m := range n.Group {
+		ids = append(ids, strconv.FormatUint(uint64(m.ID), 10))
 		x := b.Model.snap.NextHop(m.ID)
 		switch {
 		case x == nil:
@@ -289,7 +292,7 @@ func members(b *Builder, n NextHopObject) (have []GroupMember, missing uint32, w
 	}
 	if len(have) == 0 {
 		why = Reason{Code: CodeGatewayUnreached, Next: "write [NextHop] with that Id=, or correct Group=",
-			Text: fmt.Sprintf("no nexthop of group %d exists (%d)", n.ID, missing)}
+			Text: fmt.Sprintf("no nexthop of group %d exists (%s)", n.ID, strings.Join(ids, ", "))}
 	}
 	return have, missing, true, why
 }

@@ -98,7 +98,7 @@ func TestNextHops(t *testing.T) {
 			"#   then: ip nexthop add id 7 via 10.77.0.1 dev ib0 proto static\n" +
 			"#   next: give the link an address of the gateway's subnet, or write OnLink=yes\n"},
 		{name: "bad no member", unit: net + "[NextHop]\nId=20\nGroup=7 8\n", sys: have(nil, nil), want: "" +
-			"# waiting: ib0: no nexthop of group 20 exists (7)\n" +
+			"# waiting: ib0: no nexthop of group 20 exists (7, 8)\n" +
 			"#   then: ip nexthop add id 20 group 7/8 proto static\n" +
 			"#   next: write [NextHop] with that Id=, or correct Group=\n"},
 		{name: "bad a group of another program's group", unit: net + "[NextHop]\nId=21\nGroup=20\n", sys: have(nil, nil, eth0, both), want: "" +

@@ -127,7 +127,8 @@ func tableTaken(b *Builder, name string, table uint32, unit func(int) *units.Uni
 		if m.VRF == nil || m.VRF.Table != table || m.Name == name || b.Record.MadeMaster(m) && b.Model.snap.askedBy(m, unit) == nil {
 			continue
 		}
-		return Reason{Code: CodeNameTaken, Text: fmt.Sprintf("%s has the table %d: two VRFs with one table are not apart", m.Name, table),
+		return Reason{Code: CodeNameTaken,
+			Text: fmt.Sprintf("VRF %s already uses table %d: two VRFs with one table are not separate", m.Name, table),
 			Next: "write another Table= below [VRF]"}
 	}
 	return Reason{}

@@ -139,7 +139,7 @@ func TestVRFKeptByAnyUnit(t *testing.T) {
 	blue := &units.Unit{VRF: units.VRF{Name: units.Some("blue"), Table: units.Some(uint32(100))}}
 	b = NewBuilder(s, rec, nil)
 	PlanVRF(b, 9, blue, func(i int) *units.Unit { return map[int]*units.Unit{4: of(100), 5: of(100), 9: blue}[i] })
-	if len(b.Plan.Steps) != 0 || len(b.Plan.Blocked) != 1 || !strings.Contains(b.Plan.Blocked[0].Reason.Text, "red has the table 100") {
+	if len(b.Plan.Steps) != 0 || len(b.Plan.Blocked) != 1 || !strings.Contains(b.Plan.Blocked[0].Reason.Text, "red already uses table 100") {
 		t.Errorf("%s", b.Plan)
 	}
 }

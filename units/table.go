@@ -55,6 +55,8 @@ func addressValue(s string) (netip.Prefix, error) {
 		return pfx, &caution{fmt.Sprintf("%q has no prefix length", ib.Clip(s)), fmt.Sprintf("it is read as %s", pfx)}
 	case a.Is4() && pfx.Bits() < 31 && pfx.Masked().Addr() == a:
 		return pfx, &caution{fmt.Sprintf("%s is the address of the network itself", pfx), "it is used as written"}
+	case a.Is4() && pfx.Bits() < 31 && !pfx.Contains(a.Next()):
+		return pfx, &caution{fmt.Sprintf("%s is the broadcast address of its network", pfx), "it is used as written"}
 	}
 	return pfx, nil
 }
@@ -63,11 +65,19 @@ func addressValue(s string) (netip.Prefix, error) {
 // hexadecimal.
 func partitionKey(s string) (ib.PKey, error) {
 	k, err := parsePKey(s)
-	if err == nil && len(s) == 4 && strings.Trim(s, "0123456789") == "" {
-		return k, &caution{fmt.Sprintf("%s is a decimal number, which is P_Key %s", s, k),
-			fmt.Sprintf("it is read as %s; write 0x%s if it is hexadecimal", k, s)}
+	if err == nil {
+		err = decimalKey(s, k)
 	}
 	return k, err
+}
+
+// decimalKey is the word about a key of four decimal digits, nil for any other.
+func decimalKey(s string, k ib.PKey) error {
+	if len(s) != 4 || strings.Trim(s, "0123456789") != "" {
+		return nil
+	}
+	return &caution{fmt.Sprintf("%s is a decimal number, which is P_Key %s", s, k),
+		fmt.Sprintf("it is read as %s; write 0x%s if it is hexadecimal", k, s)}
 }
 
 func buildSchema() []SectionSpec {

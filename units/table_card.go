@@ -2,6 +2,7 @@ package units
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"ibnetworkd/ib"
@@ -235,6 +236,10 @@ func modulesSection() SectionSpec {
 
 // parsePartitionRule checks a rule; it is handed on as it is written.
 func parsePartitionRule(s string) (string, error) {
-	_, err := partition.ParseRule(s)
+	p, err := partition.ParseRule(s)
+	if err == nil {
+		key, _, _ := strings.Cut(strings.TrimSpace(s), " ")
+		err = decimalKey(key, p.PKey)
+	}
 	return s, err
 }

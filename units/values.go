@@ -241,6 +241,9 @@ func spanTo(lo, hi time.Duration) func(string) (time.Duration, error) {
 		d, err := parseSpan(s)
 		if err == nil && (d < lo || d > hi) {
 			err = fmt.Errorf("%q is not from %s to %s", ib.Clip(s), formatSpan(lo), formatSpan(hi))
+			if n, e := strconv.ParseInt(s, 10, 32); e == nil && time.Duration(n)*time.Millisecond >= lo && time.Duration(n)*time.Millisecond <= hi {
+				err = fmt.Errorf("%w; a bare number is seconds: write %sms for milliseconds", err, s)
+			}
 		}
 		return d, err
 	}

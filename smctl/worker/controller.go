@@ -201,7 +201,7 @@ func (c *Controller) overrule(r overrideRequest) error {
 			e.worker.Override = smctl.OverrideNone
 			e.mem.UnitGoneSince = time.Unix(1, 0) // at once
 		}
-		c.cfg.Log.Info("asked by hand", "port", e.port.String(), "start", r.start)
+		c.cfg.Log.Info("requested by ibnetctl sm: "+map[bool]string{true: "start", false: "stop"}[r.start], "port", e.port.String())
 		if e.given.Settings == "" {
 			e.given.Settings = smctl.Settings(e.port.Policy)
 		}

@@ -30,7 +30,8 @@ func TestBondWithoutUnit(t *testing.T) {
 	l, st := &in.Snapshot.Links[1], &in.Report.Links[1]
 	l.Flags, l.Addresses = 0, nil
 	*st = link.BuildStatus(link.StatusInput{Snapshot: in.Snapshot, Link: l, Made: true})
-	if r := st.Reason(); !strings.HasPrefix(r.Text, "no unit matches bond0, ") || r.Next != "ibnetctl edit 10-bond0" || st.Online || !st.Required {
+	r := st.Reason()
+	if !strings.HasPrefix(r.Text, "no unit matches bond0, ") || r.Next != "ibnetctl edit 10-bond0" || st.Online || !st.Required {
 		t.Errorf("%+v", st)
 	}
 	for _, only := range []string{"", "bond0"} {

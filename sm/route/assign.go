@@ -506,7 +506,7 @@ func (a *assignment) carry(to dest, sign int64) {
 		return
 	}
 	a.through(a.lft, to, func(l int32, n int64) bool {
-		a.add(l, sign*n)
+		a.add(l, sign*n*to.ports)
 		return true
 	})
 }

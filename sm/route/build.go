@@ -290,8 +290,7 @@ func (b *builder) try(r *Result, opt Options) error {
 			if err != nil {
 				return err
 			}
-			base := b.fresh()
-			y = b.layered(&base, count)
+			y, _ = b.inLayers(count, layeredGain)
 		}
 		*r = y
 	}

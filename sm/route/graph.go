@@ -31,11 +31,12 @@ type graph struct {
 	hosts  []int64 // by switch: end ports of adapters and routers behind it that count
 	pull   []int64 // by switch: those of them that are destinations, of this part
 	dests  [][]dest
-	kind   []kind  // by index of Fabric.EndPorts
-	only   kind    // of the destinations that are in dests, 0 for all
-	base   []int64 // by link: the load that other destinations give, nil for none
-	top    int     // highest LID
-	ends   []int32 // indices of Fabric.EndPorts in the order of hosts, nil for their own
+	kind   []kind   // by index of Fabric.EndPorts
+	only   kind     // of the destinations that are in dests, 0 for all
+	base   []int64  // by link: the load that other destinations give, nil for none
+	top    int      // highest LID
+	first  []ib.LID // by LID: the one in dests that is for it, nil where dests has all
+	ends   []int32  // indices of Fabric.EndPorts in the order of hosts, nil for their own
 	// mostHosts is the largest of hosts.
 	mostHosts int64
 	hostSum   int64
@@ -46,6 +47,9 @@ type dest struct {
 	lid  ib.LID
 	port uint8 // the delivering switch's port, 0 for itself
 	kind kind
+	// ports is how many ports it is the destination of: its own and those that have no
+	// LID in this graph.
+	ports int64
 }
 
 func newGraph(f *fabric.Fabric) *graph { return newHinted(f, nil) }
@@ -122,7 +126,7 @@ func newHinted(f *fabric.Fabric, kinds []kind) *graph {
 			if !lid.IsUnicast() {
 				break
 			}
-			g.dests[s] = append(g.dests[s], dest{lid, out, k})
+			g.dests[s] = append(g.dests[s], dest{lid, out, k, 1})
 			g.top = max(g.top, int(lid))
 		}
 	}

@@ -117,7 +117,8 @@ func (y *layered) result(order []ib.GUID, trunk []uint8, bound int64) Result {
 }
 
 // better replaces the result, which is on one lane, by one with layers where that relieves
-// the busiest link by enough.
+// the busiest link by enough, or else by that of up/down where no tables are in force. It
+// reports whether it did; tables of dor are replaced by layers only.
 func (b *builder) better(r *Result, opt Options) bool {
 	// Levels without a tree for multicast are those of a torus.
 	if opt.Trunk == nil {
@@ -130,12 +131,6 @@ func (b *builder) better(r *Result, opt Options) bool {
 	if err != nil {
 		return false
 	}
-	base := b.fresh()
-	y := b.layered(&base, count)
-	one := base.Worst
-	if r.Engine == DOR {
-		one = r.Worst
-	}
 	gain := layeredGain
 	switch {
 	case opt.SL != nil:
@@ -143,11 +138,40 @@ func (b *builder) better(r *Result, opt Options) bool {
 	case len(opt.Order) > 0:
 		gain = layeredLater
 	}
-	if y.Worst > gain*one {
+	y, base := b.inLayers(count, gain)
+	clear := base == nil
+	switch {
+	case r.Engine == DOR:
+		clear = y.Worst <= gain*r.Worst
+	case base != nil:
+		clear = y.Worst <= gain*base.Worst
+	}
+	switch {
+	case clear:
+		*r = y
+	case r.Engine != DOR && b.prev == nil && b.prior == nil:
+		*r = *base
+	default:
 		return false
 	}
-	*r = y
 	return true
+}
+
+// inLayers makes tables in layers, and those of up/down, unless the first are so good that
+// these, relieved to gain, are out of the question.
+func (b *builder) inLayers(count int, gain float64) (y Result, base *Result) {
+	many := b.pairs() > stackedPairs
+	if many {
+		quick := 0.0
+		if y, quick = b.stacked(count); y.Worst <= stackedClear*gain*quick {
+			return y, nil
+		}
+	}
+	one := b.fresh()
+	if z := b.layered(&one, count); !many || z.Worst < y.Worst {
+		y = z
+	}
+	return y, &one
 }
 
 // fresh is the tables of up/down without regard to those in force.

@@ -13,11 +13,17 @@ import (
 // early as that allows. Such an order gives up/down a path between any two
 // switches of a part (see upDown). The order of an order is itself.
 func (g *graph) connectedOrder(rank []float64) []int32 {
-	pos := make([]int32, g.n)
-	queued := make([]bool, g.n)
+	return orderOf(rank, func(s int32) []int32 { return g.peer[g.group[s]:g.group[s+1]] })
+}
+
+// orderOf is connectedOrder with the neighbours of each switch.
+func orderOf(rank []float64, neighbours func(s int32) []int32) []int32 {
+	n := len(rank)
+	pos := make([]int32, n)
+	queued := make([]bool, n)
 	q := &rankHeap{rank: rank}
-	starts := places(g.n, func(a, b int32) int { return cmp.Compare(rank[a], rank[b]) })
-	byRank := make([]int32, g.n)
+	starts := places(n, func(a, b int32) int { return cmp.Compare(rank[a], rank[b]) })
+	byRank := make([]int32, n)
 	for s, p := range starts {
 		byRank[p] = int32(s)
 	}
@@ -32,8 +38,7 @@ func (g *graph) connectedOrder(rank []float64) []int32 {
 			s := heap.Pop(q).(int32)
 			pos[s] = next
 			next++
-			a, b := g.neighbours(s)
-			for _, t := range g.peer[a:b] {
+			for _, t := range neighbours(s) {
 				if !queued[t] {
 					queued[t] = true
 					heap.Push(q, t)
@@ -249,6 +254,18 @@ func (b *builder) bestOrder(bound float64, ranks ...[]float64) []int32 {
 	}
 	if oldScore <= 1.05*score {
 		return old
+	}
+	return pos
+}
+
+// firstOrder is the best of the orders by some ranks.
+func (b *builder) firstOrder(ranks ...[]float64) (pos []int32) {
+	f, score := newFluid(b.graph), math.Inf(1)
+	for _, rank := range ranks {
+		p := b.connectedOrder(rank)
+		if v := f.score(newUpDown(b.graph, p)); v < score {
+			pos, score = p, v
+		}
 	}
 	return pos
 }

@@ -183,15 +183,9 @@ func (g *graph) blocks(count int) []int32 {
 }
 
 func (g *graph) cells(count int) []int32 {
-	out, dist := slices.Repeat([]int32{-1}, g.n), make([]int32, g.n)
-	seeds := []int32{0}
+	out := slices.Repeat([]int32{-1}, g.n)
 	var queue []int32
-	for len(seeds) < count {
-		queue = g.bfs(dist, queue, seeds...)
-		seeds = append(seeds, queue[len(queue)-1])
-	}
-	queue = queue[:0]
-	for i, s := range seeds {
+	for i, s := range g.seeds(count) {
 		if out[s] < 0 {
 			out[s] = int32(i)
 			queue = append(queue, s)
@@ -210,4 +204,15 @@ func (g *graph) cells(count int) []int32 {
 		out[s] = max(out[s], 0)
 	}
 	return out
+}
+
+// seeds are switches far from each other.
+func (g *graph) seeds(count int) []int32 {
+	dist, seeds := make([]int32, g.n), []int32{0}
+	var queue []int32
+	for len(seeds) < count {
+		queue = g.bfs(dist, queue, seeds...)
+		seeds = append(seeds, queue[len(queue)-1])
+	}
+	return seeds
 }

@@ -1,0 +1,85 @@
+package route_test
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/sm/route"
+)
+
+// spent is the time on processors that this program has used.
+func spent() time.Duration {
+	var r syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+// At 5,184 hosts layers take a part of the time that tables on one lane take, and leave the
+// busiest link with a part of the flows.
+func TestLayeredSpeed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	for _, c := range []struct {
+		gen.Case
+		flows float64 // the most on a link, as a part of those on one lane
+	}{
+		{gen.Case{Name: "288 switches at random", Fabric: gen.RandomRegular(1, 288, 18, 18)}, 0.3},
+		{gen.Case{Name: "DragonFly", Fabric: gen.DragonFly(36, 12, 12)}, 0.6},
+		{gen.Case{Name: "HyperX 12x12", Fabric: gen.HyperX([]int{12, 12}, 36)}, 0.72},
+	} {
+		f := onLayers(c.Fabric, 4)
+		at := spent()
+		one, _ := route.Build(f, route.Options{})
+		single := spent() - at
+		at = spent()
+		r, err := route.Build(f, route.Options{Layers: 8})
+		took := spent() - at
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s: %s in %v of CPU, %.0f flows on a link; %s on one lane in %v, %.0f flows", c.Name, r.Engine, took, r.Worst, one.Engine, single,
+			one.Worst)
+		if r.Engine != route.Layered || took > single*2/3 || r.Worst > c.flows*one.Worst {
+			t.Errorf("%s: %.2f of the time and %.2f of the flows of one lane", c.Name, took.Seconds()/single.Seconds(), r.Worst/one.Worst)
+		}
+	}
+}
+
+// Where switches have many hosts, layers have an order each: no loop closes, all LIDs of
+// all hosts are reached, and a second run and one that follows give the same bytes.
+func TestStackedLayers(t *testing.T) {
+	for _, c := range []struct {
+		gen.Case
+		code uint8
+		lmc  ib.LMC
+	}{
+		{gen.Case{Name: "random", Fabric: gen.RandomRegular(1, 128, 10, 18)}, 4, 0},
+		{gen.Case{Name: "random, two lanes, a third of the hosts off", Fabric: gen.HostsOff(gen.RandomRegular(2, 128, 12, 30), 1, 66)}, 2, 0},
+		{gen.Case{Name: "HyperX, cables out, LMC 1", Fabric: gen.CutCables(gen.HyperX([]int{9, 9}, 24), 1, 3)}, 4, 1},
+		{gen.Case{Name: "torus with holes", Fabric: gen.CutCables(gen.Torus([]int{10, 10}, 30), 2, 2)}, 3, 0},
+	} {
+		f := lids(c.Fabric, c.lmc)
+		for i := range f.Ports {
+			f.Ports[i].Info.SetVLCap(c.code)
+		}
+		opt := route.Options{Engine: route.Layered, Layers: 8}
+		r, err := route.Build(f, opt)
+		if err != nil || len(r.Warnings) > 0 {
+			t.Fatalf("%s: %v, %q", c.Name, err, r.Warnings)
+		}
+		checkLayers(t, c.Name, f, &r, 1<<(c.code-1))
+		if m := route.Measure(f, r.LFT); c.lmc == 0 && (m.Worst > r.Worst+1 || m.Worst < r.Worst-1) {
+			t.Errorf("%s: %.1f flows on a link, the result says %.1f", c.Name, m.Worst, r.Worst)
+		}
+		again, _ := route.Build(f.Clone(), opt)
+		kept, _ := route.Build(f, hinted(opt, &r))
+		if !sameTables(&r, &again) || !sameTables(&r, &kept) {
+			t.Errorf("%s: a second run, or one that follows, gives other tables", c.Name)
+		}
+		t.Logf("%s: %d layers, %.0f flows on a link", c.Name, r.NumLayers, r.Worst)
+	}
+}

@@ -1,0 +1,315 @@
+package route
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
+)
+
+const (
+	// stackedPairs is from how many pairs of a switch and a LID on layers are stacked, and
+	// to how many they are made fewer for that.
+	stackedPairs = 300_000
+	// stackedPasses bounds how often their tables are gone through.
+	stackedPasses = 16
+	// stackedSharp is from which of them on links near the load of the busiest one are dearer,
+	// and the flows of the others stay.
+	stackedSharp = 2
+	// stackedClear is the part that the best tables on one lane have at least of the flows of
+	// those from a single pass, as measured.
+	stackedClear = 0.8
+)
+
+// stacked is tables for short paths where each layer has an order of the switches of its
+// own, and the paths of a layer are those of up/down by it. So no layer has a cycle, and
+// which layers a path fits into follows from the path that it goes on with.
+//
+// A path is judged by two operations on bits, where layered searches for a cycle. On the
+// other hand the orders are chosen before the paths: where these are long, as on a torus,
+// layered finds better tables.
+type stacked struct {
+	*assignment
+	all  uint16     // a bit for each layer
+	up   []uint16   // by link: the layers in which it goes up
+	fits [][]uint16 // by LID and switch: the layers that the path fits into
+	pair [][]uint16 // by destination and switch: those for the paths to all of its LIDs
+	// order has the switches, nearest first, for LIDs with paths that are not the shortest.
+	order map[ib.LID][]int32
+	// of the current switch, by switch: those for the LIDs before and, by index, after one
+	front []uint16
+	later [][]uint16
+	at    int32
+	index int
+	// of the current LID, by switch: the layers in which the path only goes down, what it
+	// was, and whether it stays
+	falls []uint16
+	was   []fitting
+	stays []bool
+}
+
+// fitting is the port to a LID and the layers that the path fits into.
+type fitting struct {
+	port uint8
+	fits uint16
+}
+
+// stack gives for each link the layers in which it goes up. The first layer has the order
+// of place. The others begin at switches far from each other and go on along the tree of
+// multicast: by all of them its paths are up/down.
+func (b *builder) stack(place []float64, trunk []uint8, count int) []uint16 {
+	up := make([]uint16, len(b.port))
+	add := func(k int, before func(s, t int32) bool) {
+		for s := range int32(b.n) {
+			first, end := b.linksOf(s)
+			for l := first; l < end; l++ {
+				if before(b.linkTo[l], s) {
+					up[l] |= 1 << k
+				}
+			}
+		}
+	}
+	tree := make([][]int32, b.n)
+	for s, p := range trunk {
+		if l := b.linkOf[s<<8|int(p)]; l != fabric.None {
+			t := b.linkTo[l]
+			tree[s], tree[t] = append(tree[s], t), append(tree[t], int32(s))
+		}
+	}
+	dist, rank := make([]int32, b.n), make([]float64, b.n)
+	for k, seed := range b.seeds(count) {
+		if k == 0 {
+			add(k, func(s, t int32) bool { return place[s] < place[t] })
+			continue
+		}
+		b.bfs(dist, nil, seed)
+		rnd := rand.New(rand.NewPCG(uint64(k), uint64(b.n)))
+		for s := range rank {
+			rank[s] = float64(dist[s]) + rnd.Float64()
+		}
+		pos := orderOf(rank, func(s int32) []int32 { return tree[s] })
+		add(k, func(s, t int32) bool { return pos[s] < pos[t] })
+	}
+	return up
+}
+
+func newStacked(g *graph, up []uint16, count int) *stacked {
+	y := &stacked{assignment: newAssignment(g, &minHop{g: g}, 0), all: 1<<count - 1, up: up, order: map[ib.LID][]int32{},
+		front: make([]uint16, g.n), at: fabric.None,
+		falls: make([]uint16, g.n), was: make([]fitting, g.n), stays: make([]bool, g.n)}
+	rows := func(n int) [][]uint16 {
+		flat, out := slices.Repeat([]uint16{y.all}, n*g.n), make([][]uint16, n)
+		for i := range out {
+			out[i] = flat[i*g.n : (i+1)*g.n]
+		}
+		return out
+	}
+	most := 0
+	for _, dests := range g.dests {
+		most = max(most, len(dests))
+	}
+	y.fits, y.pair, y.later = rows(g.top+1), rows(g.n), rows(most+1)
+	return y
+}
+
+// begin takes over tables of up/down by the order of the first layer.
+func (y *stacked) begin(e engine, lft [][]uint8) {
+	short := y.engine
+	y.engine, y.lft = e, lft
+	var order []int32
+	y.each(func(d int32, to dest) {
+		if d != y.at {
+			y.at, order = d, slices.Clone(y.c.order)
+		}
+		y.order[to.lid], y.falls[d] = order, y.all
+		fits := y.fits[to.lid]
+		for _, s := range order {
+			l := y.linkOf[int(s)<<8|int(lft[s][to.lid])]
+			fits[s], y.falls[s] = y.onward(l, fits)
+			y.pair[d][s] &= fits[s]
+		}
+		y.carry(to, 1)
+	})
+	y.engine, y.at = short, fabric.None
+}
+
+// onward gives the layers that a path over a link and on from there fits into, and those
+// in which it only goes down.
+func (y *stacked) onward(l int32, fits []uint16) (in, falls uint16) {
+	t, up := y.linkTo[l], y.up[l]
+	return up&fits[t] | y.falls[t]&^up, y.falls[t] &^ up
+}
+
+// pass routes every LID by the loads of all others, or those whose flows pass a link with
+// more than limit, if that is not 0.
+func (y *stacked) pass(limit int64) {
+	y.each(func(d int32, to dest) {
+		if d != y.at {
+			y.visit(d)
+		}
+		short, fits := y.c.order, y.fits[to.lid]
+		order, ok := y.order[to.lid]
+		if !ok {
+			order = short
+		}
+		y.c.order = order
+		over := limit == 0
+		y.through(y.lft, to, func(l int32, _ int64) bool {
+			over = over || y.load[l] > limit
+			return !over
+		})
+		if over {
+			y.carry(to, -1)
+			for s, row := range y.lft {
+				y.was[s] = fitting{row[to.lid], fits[s]}
+			}
+			y.c.order = y.lead(d, to, short, order)
+			y.carry(to, 1)
+		}
+		for s, in := range fits {
+			y.front[s] &= in
+		}
+		if y.index++; y.index == len(y.dests[d]) {
+			copy(y.pair[d], y.front)
+		}
+		y.c.order = short
+	})
+	y.at = fabric.None
+}
+
+// visit begins with the LIDs of a switch.
+func (y *stacked) visit(d int32) {
+	y.at, y.index = d, 0
+	dests := y.dests[d]
+	for s := range y.front {
+		y.front[s], y.later[len(dests)][s] = y.all, y.all
+	}
+	for i := len(dests) - 1; i > 0; i-- {
+		for s, in := range y.fits[dests[i].lid] {
+			y.later[i][s] = y.later[i+1][s] & in
+		}
+	}
+}
+
+// lead finds the shortest ways to a LID of d, with the switches in the order of short, and
+// returns them in the order of the ways. Where a switch gets none that fits, the way that it
+// had, in the order before, stays.
+func (y *stacked) lead(d int32, to dest, short, before []int32) []int32 {
+	fits := y.fits[to.lid]
+	clear(y.stays)
+	fits[d], y.falls[d], y.value[d] = y.all, y.all, 0
+	for {
+		var order []int32
+		for _, s := range before {
+			if y.stays[s] {
+				order = append(order, s)
+				y.lft[s][to.lid] = y.was[s].port
+				l := y.linkOf[int(s)<<8|int(y.was[s].port)]
+				fits[s], y.falls[s] = y.onward(l, fits)
+				y.value[s] = y.price[l] + y.value[y.linkTo[l]]
+			}
+		}
+		kept, fit := len(order), true
+		for _, s := range short {
+			if y.stays[s] {
+				continue
+			}
+			if y.join(s, d, to) {
+				order = append(order, s)
+				continue
+			}
+			fit, fits[s] = false, 0
+			for at := s; !y.stays[at] && at != d; at = y.linkTo[y.linkOf[int(at)<<8|int(y.was[at].port)]] {
+				y.stays[at] = true
+			}
+		}
+		switch {
+		case !fit:
+		case kept == 0:
+			delete(y.order, to.lid)
+			return short
+		default:
+			y.order[to.lid] = order
+			return order
+		}
+	}
+}
+
+// join gives a switch the cheapest candidate whose path fits into a layer of the pair.
+func (y *stacked) join(s, d int32, to dest) bool {
+	fits := y.fits[to.lid]
+	need := y.front[s] & y.later[y.index+1][s] & y.pair[s][d]
+	best, least := fabric.None, int64(math.MaxInt64)
+	for _, l := range y.c.of(s) {
+		if in, _ := y.onward(l, fits); fits[y.linkTo[l]] == 0 || in&need == 0 {
+			continue
+		}
+		v := y.price[l] + y.value[y.linkTo[l]]
+		if len(y.before) > 0 {
+			v += y.sharing(s, l, d)
+		}
+		if v < least {
+			best, least = l, v
+		}
+	}
+	if best == fabric.None {
+		return false
+	}
+	y.lft[s][to.lid], y.value[s] = y.port[best], least
+	fits[s], y.falls[s] = y.onward(best, fits)
+	return true
+}
+
+// layers puts each pair into one of the layers that all of its paths fit into.
+func (y *stacked) layers(count int) Layers {
+	of, flat := make(Layers, y.n), make([]uint8, y.n*y.n)
+	for s := range of {
+		of[s] = flat[s*y.n : (s+1)*y.n]
+		for d := range s {
+			k, in := (s+d)%count, y.pair[s][d]&y.pair[d][s]
+			for in>>k&1 == 0 {
+				k = (k + 1) % count
+			}
+			of[s][d], of[d][s] = uint8(k), uint8(k)
+		}
+	}
+	return of
+}
+
+// stacked makes tables, and gives the load of the busiest link of tables on one lane from a
+// single pass.
+func (b *builder) stacked(count int) (r Result, one float64) {
+	s := builder{graph: b.shared(stackedPairs)}
+	levels, _ := s.levels()
+	pos := s.firstOrder(above(levels), s.remoteness(), s.from(s.centre()))
+	order, e := s.named(pos), newUpDown(s.graph, pos)
+	trunk, bound := s.trunk(order), s.bound()
+	base := newAssignment(s.graph, e, 0)
+	base.pass()
+	y := newStacked(s.graph, s.stack(s.placesOf(order), trunk, count), count)
+	y.begin(e, base.lft)
+	var best Result
+	worst := int64(math.MaxInt64)
+	for n, stale := 0, 0; n < stackedPasses && stale < 2 && worst > bound; n++ {
+		limit := int64(0)
+		if n >= stackedSharp {
+			y.sharpen(worst)
+			limit = worst * 3 / 4
+		}
+		y.pass(limit)
+		if w := y.worst(); w < worst {
+			best, worst, stale = Result{LFT: cloneTables(y.lft), SL: y.layers(count)}, w, 0
+		} else {
+			stale++
+		}
+	}
+	b.spread(s.graph, best.LFT)
+	for _, row := range best.SL {
+		best.NumLayers = max(best.NumLayers, int(slices.Max(row))+1)
+	}
+	best.Engine, best.Order, best.Trunk = Layered, order, trunk
+	best.Worst, best.Bound = float64(worst)/16, float64(bound)/16
+	return best, float64(base.worst()) / 16
+}

@@ -92,8 +92,8 @@ func TestNextStepOfManager(t *testing.T) {
 		want       string
 	}{
 		{"not managed", none, "off", false, "add [SubnetManager] Manage=auto to 10-ib0.ibnetwork (or, once: ibnetctl sm start mlx5_0/1)"},
-		{"managed, stopped by hand", manages, "held", false, "ibnetctl sm start mlx5_0/1"},
-		{"not managed, stopped by hand", none, "held", false, "ibnetctl sm start mlx5_0/1"},
+		{"managed, stopped by hand", manages, "stopped", false, "ibnetctl sm start mlx5_0/1"},
+		{"not managed, stopped by hand", none, "stopped", false, "ibnetctl sm start mlx5_0/1"},
 		{"managed, failed", manages, "backing-off", false, "journalctl -u ibnetsm@x.service"},
 		{"managed, another one was master", manages, "served", false, "ibnetctl sm status mlx5_0/1"},
 		{"managed, not known", manages, "", false, "ibnetctl sm status mlx5_0/1"},

@@ -149,7 +149,7 @@ func (w *walker) manages() bool {
 // smNext is how this host comes to run a subnet manager for the port.
 func (w *walker) smNext() string {
 	switch sm := w.sm(); {
-	case sm != nil && sm.Phase == "held":
+	case sm != nil && sm.Phase == "stopped":
 		return "ibnetctl sm start " + w.name()
 	case sm != nil && sm.Phase == "backing-off":
 		return "journalctl -u " + sm.Worker

@@ -178,8 +178,9 @@ func (o *Observer) observePKeys(s *link.Snapshot, sc Scope, w Needs) {
 			d, p := &s.Devices[i], &s.Devices[i].Ports[k]
 			id := portID{d.Name, p.Num}
 			st := o.ports[id]
-			if st.layer != ib.LinkLayerInfiniBand || st.read && !sc.PKeys && !sc.All && !lost[id] {
-				continue
+			asked, active := sc.PKeys || sc.All, st.state == ib.PortActive || st.state == ib.PortActiveDefer
+			if st.layer != ib.LinkLayerInfiniBand || !asked && (!active || st.read && !lost[id]) {
+				continue // what a port that is not Active will be granted is read when it is
 			}
 			var keys []ib.PKey
 			if w.PKeys {

@@ -162,7 +162,8 @@ func TestDeviceEvents(t *testing.T) {
 	}
 }
 
-// The loss of a link's carrier has the partition table of its port read, and no other.
+// The loss of a link's carrier has the partition table of its port read, and no other; that of
+// a port which is not Active is read when asked.
 func TestKeysOfPort(t *testing.T) {
 	root := t.TempDir()
 	write := func(dev, key string) {
@@ -192,19 +193,26 @@ func TestKeysOfPort(t *testing.T) {
 		return out
 	}
 	for _, step := range []struct {
-		key  string
-		sc   Scope
-		want []ib.PKey
+		key   string
+		state ib.PortState
+		sc    Scope
+		want  []ib.PKey
 	}{
-		{"0xffff", Scope{RDMA: true}, []ib.PKey{0xffff, 0xffff}},
-		{"0x8001", Scope{RDMA: true, KeysOf: map[int]bool{2: true}}, []ib.PKey{0xffff, 0x8001}},
-		{"0x8002", Scope{RDMA: true}, []ib.PKey{0xffff, 0x8001}},
-		{"0x8002", Scope{PKeys: true}, []ib.PKey{0x8002, 0x8002}},
+		{"0xffff", ib.PortInit, Scope{RDMA: true, KeysOf: map[int]bool{2: true}}, nil},
+		{"0xffff", ib.PortActive, Scope{RDMA: true}, []ib.PKey{0xffff, 0xffff}},
+		{"0x8001", ib.PortActive, Scope{RDMA: true, KeysOf: map[int]bool{2: true}}, []ib.PKey{0xffff, 0x8001}},
+		{"0x8002", ib.PortActive, Scope{RDMA: true}, []ib.PKey{0xffff, 0x8001}},
+		{"0x8002", ib.PortActive, Scope{PKeys: true}, []ib.PKey{0x8002, 0x8002}},
+		{"0x8003", ib.PortDown, Scope{PKeys: true}, []ib.PKey{0x8003, 0x8003}},
 	} {
 		write("mlx5_0", step.key)
 		write("mlx5_1", step.key)
+		for id, st := range o.ports {
+			st.state = step.state
+			o.ports[id] = st
+		}
 		if got := keys(step.sc); !slices.Equal(got, step.want) {
-			t.Errorf("%s: %v, want %v", step.sc, got, step.want)
+			t.Errorf("%s of ports that are %v: %v, want %v", step.sc, step.state, got, step.want)
 		}
 	}
 }

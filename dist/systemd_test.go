@@ -51,6 +51,14 @@ func TestDev(t *testing.T) {
 	}
 }
 
+// What the daemon costs does not grow with the CPUs of the host.
+func TestProcessors(t *testing.T) {
+	text, err := fs.ReadFile(Files, "systemd/ibnetworkd.service")
+	if err != nil || !strings.Contains(string(text), "\nEnvironment=GOMAXPROCS=2\n") {
+		t.Errorf("Environment=GOMAXPROCS=2 is missing: %v", err)
+	}
+}
+
 // A stop of the daemon does not wait for a helper process in a driver.
 func TestStop(t *testing.T) {
 	text, err := fs.ReadFile(Files, "systemd/ibnetworkd.service")

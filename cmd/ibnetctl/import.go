@@ -126,7 +126,11 @@ func (a *app) importFiles(names []string) ([]importFile, error) {
 	for _, p := range leftoverPaths {
 		files = append(files, slices.DeleteFunc(find(nil, root, p, false), func(f importFile) bool { return importer.Leftover(f.path) == "" })...)
 	}
-	return files, nil
+	// The services of these programs, edited or installed here, are no other tool's.
+	return slices.DeleteFunc(files, func(f importFile) bool {
+		name := filepath.Base(f.path)
+		return strings.HasSuffix(name, ".service") && (strings.HasPrefix(name, "ibnetworkd") || strings.HasPrefix(name, "ibnetsm@"))
+	}), nil
 }
 
 // importSources reads the named files, or those in the usual places, and the

@@ -125,7 +125,12 @@ func TestImportFindsScripts(t *testing.T) {
 		"etc/NetworkManager/dispatcher.d/20-mtu":        "#!/bin/sh\nip link set ib0 mtu 65520\n",
 		"etc/systemd/system/ipoib-mode.service":         "[Service]\nExecStart=/bin/sh -c 'echo connected > /sys/class/net/ib1/mode'\n",
 		"etc/systemd/system/multi-user.target.wants/ib": "x",
+		"etc/systemd/system/ibnetworkd.service":         "[Unit]\nDescription=InfiniBand\n[Service]\nExecStart=/usr/sbin/ibnetworkd\n",
+		"etc/systemd/system/ibnetsm@.service":           "[Service]\nExecStart=/usr/sbin/ibnetsm run # InfiniBand\n",
 	})
+	if strings.Contains(errs, "ibnetworkd.service") || strings.Contains(errs, "ibnetsm@") {
+		t.Errorf("own services are listed:\n%s", errs)
+	}
 	for _, want := range []string{"Gateway=10.0.0.254", "Mode=connected", "MTUBytes=65520"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %s in\n%s", want, out)

@@ -66,8 +66,8 @@ func (s *Subnet) remap(f *fabric.Fabric, res *discover.Result) tables {
 	return t
 }
 
-// sameShape reports whether two fabrics have the same nodes, links and LIDs, so that
-// the routes of one are valid for the other.
+// sameShape reports whether two fabrics have the same nodes, links and LIDs, and links
+// between switches of the same speed and lanes, so that the routes of one serve the other.
 func sameShape(a, b *fabric.Fabric) bool {
 	if a == nil || len(a.Nodes) != len(b.Nodes) || len(a.Ports) != len(b.Ports) {
 		return false
@@ -80,6 +80,9 @@ func sameShape(a, b *fabric.Fabric) bool {
 	for i := range a.Ports {
 		x, y := &a.Ports[i], &b.Ports[i]
 		if x.Peer != y.Peer || x.LID != y.LID || x.LMC != y.LMC {
+			return false
+		}
+		if betweenSwitches(b, int32(i)) && (x.Info.Rate() != y.Info.Rate() || x.Info.VLCap() != y.Info.VLCap()) {
 			return false
 		}
 	}

@@ -26,18 +26,19 @@ func PlanRoutesOver(b *Builder, index int, u *units.Unit) {
 		apart = &deferral{why: why, wait: true}
 	}
 	for _, r := range wantedRoutes(b.Link(index), b.Model.snap, u) {
-		switch {
-		case r.NextHopID != 0:
-			k := apart
-			if k == nil {
-				if why := b.claimRoute(b.Link(index), r); why != (Reason{}) {
-					k = &deferral{why: why}
-				}
-			}
-			planRoute(b, index, r, b.Record.Of(b.Link(index)), k)
-		case r.overOthers():
-			planRoute(b, index, r, b.Record.Of(b.Link(index)), h)
+		if !r.overOthers() {
+			continue
 		}
+		k := h
+		if r.NextHopID != 0 {
+			k = apart
+		}
+		if k == nil && (r.NextHopID != 0 || missingHop(b, r) == "") {
+			if why := b.claimRoute(b.Link(index), r); why != (Reason{}) {
+				k = &deferral{why: why}
+			}
+		}
+		planRoute(b, index, r, b.Record.Of(b.Link(index)), k)
 	}
 }
 

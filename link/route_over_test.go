@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"ibnetworkd/units"
 )
 
 // Routes over nexthops and over several links, where they meet others.
@@ -109,6 +111,36 @@ func TestRouteOverOfTwoLinks(t *testing.T) {
 		b := NewBuilder(s, r, nil)
 		PlanRoutesOver(b, 4, unit(t, "[Route]\nDestination=10.9.0.0/16\nNextHop=7\n"))
 		PlanRoutesOver(b, 9, unit(t, "[Route]\nDestination=10.9.0.0/16\nNextHop=8\n"))
+		if len(b.Plan.Steps) != 1-round || len(b.Plan.Blocked) != 1 || b.Plan.Blocked[0].On.Link != "eth0" ||
+			b.Plan.Blocked[0].Reason.Text != "the unit of ib0 has another route to 10.9.0.0/16 with metric 0" {
+			t.Errorf("round %d:\n%s", round, b.Plan.String())
+		}
+		for _, x := range b.Plan.Steps {
+			r.Intend(x.Op)
+			r.Done(x.Op)
+		}
+		s = b.Model.snap
+	}
+}
+
+// The same of routes over several links that both units had made, one after the other.
+func TestRouteOverSeveralOfTwoLinks(t *testing.T) {
+	s, r := host(t), &Record{}
+	way := func(dev string) *units.Unit {
+		return unit(t, "[Network]\nConfigureWithoutCarrier=yes\n[Route]\nDestination=10.9.0.0/16\n"+
+			"MultiPathRoute=10.0.0.254@eth0\nMultiPathRoute=10.0.0.253@"+dev+"\n")
+	}
+	for i := range s.Links {
+		s.Links[i].Flags |= FlagUp | FlagLowerUp
+	}
+	b := NewBuilder(s, r, nil)
+	PlanRoutesOver(b, 9, way("eth0"))
+	r.Intend(b.Plan.Steps[0].Op)
+	r.Done(b.Plan.Steps[0].Op)
+	for round := range 2 {
+		b := NewBuilder(s, r, nil)
+		PlanRoutesOver(b, 4, way("ib0"))
+		PlanRoutesOver(b, 9, way("eth0"))
 		if len(b.Plan.Steps) != 1-round || len(b.Plan.Blocked) != 1 || b.Plan.Blocked[0].On.Link != "eth0" ||
 			b.Plan.Blocked[0].Reason.Text != "the unit of ib0 has another route to 10.9.0.0/16 with metric 0" {
 			t.Errorf("round %d:\n%s", round, b.Plan.String())

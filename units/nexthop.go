@@ -275,8 +275,8 @@ func (p *parser) onLinkScope(r *Route, n *NextHopObject, own map[uint32]*NextHop
 	return true
 }
 
-// UsesNextHops reports that the unit has nexthop objects or routes over some, and so
-// depends on other links.
+// UsesNextHops reports that the unit has nexthop objects, or routes over some or over
+// several links, and so depends on other links.
 func (u *Unit) UsesNextHops() bool {
-	return len(u.NextHops) > 0 || slices.ContainsFunc(u.Routes, func(r Route) bool { return r.NextHop.Set })
+	return len(u.NextHops) > 0 || slices.ContainsFunc(u.Routes, func(r Route) bool { return r.NextHop.Set || len(r.MultiPathRoute) > 0 })
 }

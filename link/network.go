@@ -144,7 +144,11 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 		case w.detected() && l.Addresses[i].Flags&AddrTentative != 0:
 		case addressDiffers(w, l.Addresses[i]) || w.Until != rec.until(w.Address):
 			op.Replace = true
-			b.DoFor(op, &a.Why)
+			if a.Why = vrfWait(b, l, u); a.Why != (Reason{}) {
+				b.Block(t, op, true, a.Why)
+			} else {
+				b.DoFor(op, &a.Why)
+			}
 		}
 		if i >= 0 && w.probe && probe.State == ProbeConflict && a.Why.Code == CodeNone {
 			a.Why = probe.deferral(l).why

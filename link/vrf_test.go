@@ -201,3 +201,15 @@ func TestRecordOfMaster(t *testing.T) {
 		t.Errorf("%+v", r.Of(&s.Links[1]))
 	}
 }
+
+// An address of another program is not changed, and so not adopted, on a link that waits
+// for its VRF.
+func TestVRFWaitAdoptsNothing(t *testing.T) {
+	s := host(t)
+	s.Links[1].Addresses = []Address{{Prefix: prefix("10.0.0.1/24"), Valid: Forever, Preferred: Forever}}
+	b := NewBuilder(s, &Record{}, nil)
+	PlanNetwork(b, 4, unit(t, "[Network]\nVRF=red\n[Address]\nAddress=10.0.0.1/24\nRouteMetric=7\n"))
+	if len(b.Plan.Steps) != 0 || len(b.Plan.Blocked) != 1 || b.Plan.Blocked[0].Reason.Text != "ib0 is not in the VRF red" {
+		t.Errorf("%s", b.Plan.String())
+	}
+}

@@ -67,10 +67,10 @@ func (r *Record) links() []*LinkRecord {
 	return append(slices.Clone(r.Links), r.Kept...)
 }
 
-// dropRoute forgets a route of a link that is gone.
+// dropRoute forgets a route, whichever link's unit made it: the host has one for each key.
 func (r *Record) dropRoute(o Route) {
 	r.Routes = removeRoute(r.Routes, o)
-	for _, e := range r.Kept {
+	for _, e := range r.links() {
 		e.Routes = removeRoute(e.Routes, o)
 	}
 }

@@ -173,3 +173,24 @@ func TestNextHopOfALinkThatIsCycled(t *testing.T) {
 		t.Errorf("then:\n%s", b.Plan.String())
 	}
 }
+
+// A route is recorded of the link whose unit made it last, or the removal of what another
+// link's had would remove it.
+func TestRouteOfAnotherLinkIsForgotten(t *testing.T) {
+	s := host(t)
+	r := &Record{}
+	route := Route{Dst: prefix("10.9.0.0/16"), Table: TableMain, Type: RouteBlackhole, Protocol: ProtoStatic}
+	for _, i := range []int{2, 1} {
+		op := AddRoute{On: TargetOf(&s.Links[i]), Route: route}
+		r.Intend(op)
+		r.Done(op)
+	}
+	s.Links[0].Routes = []Route{route}
+	r.Reconcile(s)
+	b := NewBuilder(s, r, nil)
+	PlanRemovals(b, 9, unit(t, "[Network]\nIPv6AcceptRA=no\n"))
+	PlanRemovals(b, 4, unit(t, "[Route]\nDestination=10.9.0.0/16\nType=blackhole\n"))
+	if len(b.Plan.Steps) > 0 {
+		t.Errorf("%s", b.Plan.String())
+	}
+}

@@ -127,6 +127,9 @@ func TestNoBusAgrees(t *testing.T) {
 			daemonSays = append(daemonSays, fmt.Sprintf("%s: %s %s", p.Port, p.Policy.Manage, p.Policy.Unit))
 		}
 		for _, s := range newSystem(&c, load(), rec).subnetManagers("") {
+			if s.Phase != phaseUnknown { // one that the daemon started may run
+				t.Errorf("%s: phase %q without the daemon", step.name, s.Phase)
+			}
 			ibnetctlSays = append(ibnetctlSays, fmt.Sprintf("%s/%d: %s %s", s.IBDevice, s.Port, s.Manage, s.Unit))
 		}
 		if want := []string{"mlx5_0/1: " + step.want, "mlx5_1/1: no "}; !slices.Equal(daemonSays, want) || !slices.Equal(ibnetctlSays, want) {

@@ -91,6 +91,10 @@ func (s *system) describe(why string) *api.Description {
 	return d
 }
 
+// phaseUnknown is the phase of a port's subnet manager where the daemon does not report
+// it: one that it started may be running.
+const phaseUnknown = "unknown"
+
 // subnetManagers says for each InfiniBand port what its unit wants. What is done
 // about it only the daemon knows, and why says for what reason it does not answer.
 func (s *system) subnetManagers(why string) []smctl.Status {
@@ -105,7 +109,7 @@ func (s *system) subnetManagers(why string) []smctl.Status {
 			pol := smctl.PolicyOf(s.unitOfPort(d, p))
 			st := smctl.Status{PortGUID: p.GUID.String(), IBDevice: d.Name, Port: p.Num, Manage: pol.Manage.String(),
 				Engine: pol.Engine.String(), Unit: pol.Unit,
-				Phase: string(smctl.PhaseOff), Reason: why}
+				Phase: phaseUnknown, Reason: why}
 			out = append(out, st)
 		}
 	}

@@ -332,7 +332,9 @@ func (a *app) overview(d *api.Description) {
 		style := map[string]string{"online": good, "partial": soso, "offline": bad}[d.Online]
 		fmt.Fprintf(a.out, "\nOnline: %s\n", a.paint(style, d.Online))
 	}
-	shown := slices.DeleteFunc(slices.Clone(d.SubnetManagers), func(s smctl.Status) bool { return s.Phase == "off" })
+	shown := slices.DeleteFunc(slices.Clone(d.SubnetManagers), func(s smctl.Status) bool {
+		return s.Phase == "off" || s.Phase == phaseUnknown
+	})
 	if len(shown) > 0 {
 		fmt.Fprintln(a.out)
 		a.smTable(shown)
@@ -506,7 +508,7 @@ func (a *app) smTable(sms []smctl.Status) {
 		switch s.Phase {
 		case "master", "served", "standby":
 			style = good
-		case "off", "stopped", "no-link":
+		case "off", "stopped", "no-link", phaseUnknown:
 			style = faint
 		case "backing-off", "blocked", "no-qp0", "sm-disabled", "nvswitch", "omni-path":
 			style = bad

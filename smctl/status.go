@@ -12,8 +12,8 @@ type Status struct {
 	Manage string `json:"manage"`
 	Engine string `json:"engine"`
 	Unit   string `json:"unit,omitempty"`
-	// Phase is a stable word (Phase), Reason a sentence.
-	Phase  string `json:"phase"`
+	// Phase is a stable word, Reason a sentence.
+	Phase  Phase  `json:"phase"`
 	Reason string `json:"reason"`
 	// Next is what a person can do about it, a command or an imperative.
 	Next string `json:"next,omitempty"`

@@ -93,7 +93,7 @@ func (s *system) describe(why string) *api.Description {
 
 // phaseUnknown is the phase of a port's subnet manager where the daemon does not report
 // it: one that it started may be running.
-const phaseUnknown = "unknown"
+const phaseUnknown smctl.Phase = "unknown"
 
 // subnetManagers says for each InfiniBand port what its unit wants. What is done
 // about it only the daemon knows, and why says for what reason it does not answer.

@@ -59,7 +59,7 @@ func outlook(sys *system, sms []smctl.Status, kept worker.Dir, check files.Check
 		u, gone := governed(sys, s.IBDevice, s.Port)
 		pol := smctl.PolicyOf(u)
 		k := kept.Load(g)
-		r := smctl.Running{State: workerState(s.WorkerState), Phase: smctl.Phase(s.Phase), Unit: s.Worker, Override: k.Override,
+		r := smctl.Running{State: workerState(s.WorkerState), Phase: s.Phase, Unit: s.Worker, Override: k.Override,
 			StatusText: smctl.ParseStatusText(s.WorkerText),
 			Engine:     k.Engine, Settings: k.Settings, Files: k.Files, Named: worker.UnitName(pol.Engine, g), Gone: gone}
 		_, f := check.Check(pol)

@@ -333,7 +333,7 @@ func (a *app) overview(d *api.Description) {
 		fmt.Fprintf(a.out, "\nOnline: %s\n", a.paint(style, d.Online))
 	}
 	shown := slices.DeleteFunc(slices.Clone(d.SubnetManagers), func(s smctl.Status) bool {
-		return s.Phase == "off" || s.Phase == phaseUnknown
+		return s.Phase == smctl.PhaseOff || s.Phase == phaseUnknown
 	})
 	if len(shown) > 0 {
 		fmt.Fprintln(a.out)
@@ -506,18 +506,18 @@ func (a *app) smTable(sms []smctl.Status) {
 	for _, s := range sms {
 		style := soso
 		switch s.Phase {
-		case "master", "served", "standby":
+		case smctl.PhaseMaster, smctl.PhaseServed, smctl.PhaseStandby:
 			style = good
-		case "off", "stopped", "no-link", phaseUnknown:
+		case smctl.PhaseOff, smctl.PhaseStopped, smctl.PhaseNoLink, phaseUnknown:
 			style = faint
-		case "backing-off", "blocked", "no-qp0", "sm-disabled", "nvswitch", "omni-path":
+		case smctl.PhaseBackingOff, smctl.PhaseBlocked, smctl.PhaseNoQP0, smctl.PhaseSMDisabled, smctl.PhaseNVSwitch, smctl.PhaseOmniPath:
 			style = bad
 		}
 		worker := cmp.Or(s.WorkerState, "-")
 		if s.Override != "" {
 			worker += " (by hand: " + s.Override + ")"
 		}
-		rows = append(rows, []cell{{fmt.Sprintf("%s/%d", s.IBDevice, s.Port), bold}, {s.Manage, ""}, {s.Engine, ""}, {s.Phase, style},
+		rows = append(rows, []cell{{fmt.Sprintf("%s/%d", s.IBDevice, s.Port), bold}, {s.Manage, ""}, {s.Engine, ""}, {string(s.Phase), style},
 			{worker, ""}, {masterCell(s), ""}, {s.Reason, ""}})
 	}
 	a.table("", []string{"SUBNET MANAGER", "MANAGE", "ENGINE", "PHASE", "WORKER", "MASTER", "WHY"}, rows, "ENGINE", "MANAGE")
@@ -526,7 +526,7 @@ func (a *app) smTable(sms []smctl.Status) {
 // masterCell is who is master, in a few words.
 func masterCell(s smctl.Status) string {
 	switch {
-	case s.Phase == "master":
+	case s.Phase == smctl.PhaseMaster:
 		return "this host"
 	case s.Master == nil:
 		return "-"

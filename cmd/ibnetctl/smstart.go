@@ -69,7 +69,7 @@ func (a *app) smStarted(ctx context.Context, c *client, port string, verbose boo
 				if last = fmt.Sprintf("%s: %s", s.Phase, s.Reason); s.Next != "" {
 					last += "; next: " + s.Next
 				}
-				if end, ok := startEnds(smctl.Phase(s.Phase), time.Since(begin)); end {
+				if end, ok := startEnds(s.Phase, time.Since(begin)); end {
 					p.done()
 					if ok {
 						if !a.json {

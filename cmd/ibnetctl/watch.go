@@ -170,7 +170,7 @@ func compare(old, new *api.Description) []event {
 	}
 	for _, s := range new.SubnetManagers {
 		o := os[s.PortGUID]
-		add("subnet-manager", fmt.Sprintf("sm %s/%d", s.IBDevice, s.Port), "phase", o.Phase, s.Phase, s.Reason)
+		add("subnet-manager", fmt.Sprintf("sm %s/%d", s.IBDevice, s.Port), "phase", string(o.Phase), string(s.Phase), s.Reason)
 	}
 	slices.SortStableFunc(out, func(a, b event) int { return strings.Compare(a.Kind+a.Name, b.Kind+b.Name) })
 	return out

@@ -222,7 +222,7 @@ var smProps = []property[smctl.Status]{
 	{"Engine", "s", "The unit's Engine=: builtin or opensm.", func(s smctl.Status) any { return s.Engine }},
 	{"Unit", "s", "The unit file that says so.", func(s smctl.Status) any { return s.Unit }},
 	{"Phase", "s", "The state: off, no-link, served, settling, asking, unserved, blocked, starting, running, master, standby, " +
-		"stopping, backing-off, stopped, no-qp0, sm-disabled, nvswitch, omni-path.", func(s smctl.Status) any { return s.Phase }},
+		"stopping, backing-off, stopped, no-qp0, sm-disabled, nvswitch, omni-path.", func(s smctl.Status) any { return string(s.Phase) }},
 	{"Reason", "s", "Why, as a sentence.", func(s smctl.Status) any { return s.Reason }},
 	{"NextStep", "s", "What can be done about it, a command or an imperative; empty for nothing.", func(s smctl.Status) any { return s.Next }},
 	{"FileProblem", "s", "What is wrong with a file that the unit's settings name; empty for nothing.",

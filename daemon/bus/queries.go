@@ -156,7 +156,7 @@ func listPorts(c *caller) ([]any, error) {
 func listSMs(c *caller) ([]any, error) {
 	out := []portRow{}
 	for _, m := range c.s.describe().SubnetManagers {
-		out = append(out, portRow{busconn.Clean(m.IBDevice), uint32(m.Port), m.Phase, dbus.ObjectPath(api.SMPath(m.PortGUID))})
+		out = append(out, portRow{busconn.Clean(m.IBDevice), uint32(m.Port), string(m.Phase), dbus.ObjectPath(api.SMPath(m.PortGUID))})
 	}
 	return []any{out}, nil
 }

@@ -322,7 +322,7 @@ func (c *Collector) writeSMs(w *writer) {
 	w.family("ibnetwork_subnet_manager_phase", "gauge", "1 for the phase that the subnet manager of a port is in.")
 	for _, g := range guids {
 		s := c.sms[g]
-		w.sample(1, "device", s.IBDevice, "port", strconv.Itoa(s.Port), "phase", s.Phase)
+		w.sample(1, "device", s.IBDevice, "port", strconv.Itoa(s.Port), "phase", string(s.Phase))
 	}
 	w.family("ibnetwork_subnet_manager_running", "gauge", "1 if this host runs the subnet manager of the port.")
 	for _, g := range guids {

@@ -141,7 +141,7 @@ func TestManagers(t *testing.T) {
 	m := &Managers{}
 	set := load(unit)
 	const path = "/etc/systemd/network/1.ibnetwork"
-	master := []smctl.Status{{PortGUID: ib.GUID(0x10).String(), Phase: string(smctl.PhaseMaster), Unit: path,
+	master := []smctl.Status{{PortGUID: ib.GUID(0x10).String(), Phase: smctl.PhaseMaster, Unit: path,
 		Engine: "builtin"}, {PortGUID: "bad"}}
 	for _, step := range []struct {
 		name    string

@@ -36,7 +36,7 @@ func TestSubnetManagerControl(t *testing.T) {
 		g.WaitActive(60 * time.Second)
 		master := func(s []smctl.Status) *smctl.Status {
 			for i := range s {
-				if s[i].Phase == "master" && s[i].WorkerState == "active" && s[i].WorkerText != "" {
+				if s[i].Phase == smctl.PhaseMaster && s[i].WorkerState == "active" && s[i].WorkerText != "" {
 					return &s[i]
 				}
 			}
@@ -200,7 +200,7 @@ func TestSubnetManagerControl(t *testing.T) {
 			g.Write("/sys/bus/platform/drivers/swib/bind", "swib."+others[2])
 			g.Write(unitDir+"10-ib.ibnetwork", strings.Replace(controlUnit, "auto", "always", 1))
 			g.Exec("ibnetctl", "reload")
-			want := map[string]string{"swib" + others[0]: "no-qp0", "swib" + others[1]: "sm-disabled", "swib" + others[2]: "nvswitch"}
+			want := map[string]smctl.Phase{"swib" + others[0]: "no-qp0", "swib" + others[1]: "sm-disabled", "swib" + others[2]: "nvswitch"}
 			sms := smWait(g, "the reasons", 60*time.Second, func(s []smctl.Status) bool {
 				n := 0
 				for _, x := range s {
@@ -219,7 +219,7 @@ func TestSubnetManagerControl(t *testing.T) {
 			// Not by hand either.
 			for dev := range want {
 				if out, err := g.Try("ibnetctl", "sm", "start", "--timeout=30s", dev+"/1"); err == nil ||
-					!strings.Contains(out, want[dev]+": ") || !strings.Contains(out, "; next: ") {
+					!strings.Contains(out, string(want[dev])+": ") || !strings.Contains(out, "; next: ") {
 					g.Errorf("sm start %s/1: %v %s", dev, err, out)
 				}
 			}

@@ -34,14 +34,14 @@ func TestTwoHosts(t *testing.T) {
 				return ""
 			}
 			switch p := s[0]; {
-			case p.Phase == "master" && p.WorkerState == "active" && g.PortFile("swib0", 1, "sm_lid") == g.PortFile("swib0", 1, "lid"):
+			case p.Phase == smctl.PhaseMaster && p.WorkerState == "active" && g.PortFile("swib0", 1, "sm_lid") == g.PortFile("swib0", 1, "lid"):
 				// One that was started again finds the port as the one before left it.
 				x := smStatus(g, strings.TrimSuffix(strings.TrimPrefix(p.Worker, "ibnetsm@"), ".service"))
 				if x.State != "Master" || x.LastSweep.At.IsZero() {
 					return ""
 				}
 				return "master"
-			case p.Phase == "served" && p.WorkerState != "active":
+			case p.Phase == smctl.PhaseServed && p.WorkerState != "active":
 				return "served"
 			}
 			return ""

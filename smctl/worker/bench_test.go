@@ -248,7 +248,7 @@ func (b *bench) active(lid, smlid ib.LID) {
 
 func (b *bench) want(s smctl.Status, phase smctl.Phase, starts, stops int) {
 	b.t.Helper()
-	if s.Phase != string(phase) {
+	if s.Phase != phase {
 		b.t.Errorf("phase %s (%s), want %s", s.Phase, s.Reason, phase)
 	}
 	if x, y := b.units.counts(); x != starts || y != stops {

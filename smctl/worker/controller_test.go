@@ -62,7 +62,7 @@ func TestWorkerDiesAndComesBack(t *testing.T) {
 		b.units.change(func() { b.units.crash = false })
 		b.wait(2 * time.Minute)
 		b.active(1, 1)
-		if s := b.wait(time.Second); s.Phase != "master" {
+		if s := b.wait(time.Second); s.Phase != smctl.PhaseMaster {
 			t.Errorf("%s: %s", s.Phase, s.Reason)
 		}
 		b.kill()
@@ -162,7 +162,7 @@ func TestGivenBackWhileAsking(t *testing.T) {
 		b := newBench(t)
 		b.air.slow = 3 * time.Second
 		b.boot()
-		for i := 0; b.wait(10*time.Millisecond).Phase != string(smctl.PhaseAsking); i++ {
+		for i := 0; b.wait(10*time.Millisecond).Phase != smctl.PhaseAsking; i++ {
 			if i == 1000 {
 				t.Fatal("the fabric was not asked")
 			}

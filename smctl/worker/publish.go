@@ -20,7 +20,7 @@ func (c *Controller) publish(now time.Time) (end time.Time) {
 		}
 		s := smctl.Status{PortGUID: g.String(), IBDevice: e.port.IBDev, Port: e.port.Num, Manage: e.port.Policy.Manage.String(),
 			Engine: e.port.Policy.Engine.String(),
-			Unit:   e.port.Policy.Unit, Phase: string(e.dec.Phase), Reason: e.dec.Reason, NextCheck: e.dec.Until.Truncate(time.Second),
+			Unit:   e.port.Policy.Unit, Phase: e.dec.Phase, Reason: e.dec.Reason, NextCheck: e.dec.Until.Truncate(time.Second),
 			Worker: e.worker.Unit, WorkerState: e.worker.State.String(), WorkerSince: e.wall, Override: e.worker.Override.String(), Starts: e.starts,
 			Next: e.dec.Next, WorkerText: e.worker.StatusText.String()}
 		if e.files != nil {

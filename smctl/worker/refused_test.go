@@ -157,7 +157,7 @@ func TestStopRefused(t *testing.T) {
 		if err := b.c.Stop(context.Background(), "swib0", 1); err != nil {
 			t.Fatal(err)
 		}
-		if s := b.wait(time.Second); s.Phase != "blocked" || !strings.Contains(s.Reason, "systemd says: no") {
+		if s := b.wait(time.Second); s.Phase != smctl.PhaseBlocked || !strings.Contains(s.Reason, "systemd says: no") {
 			t.Errorf("%s: %s", s.Phase, s.Reason)
 		}
 		b.wait(20 * time.Second)
@@ -165,7 +165,7 @@ func TestStopRefused(t *testing.T) {
 			t.Errorf("%d starts, %d stops", starts, stops)
 		}
 		b.units.change(func() { b.units.stuck = nil })
-		if s := b.wait(20 * time.Second); s.Phase != "stopped" {
+		if s := b.wait(20 * time.Second); s.Phase != smctl.PhaseStopped {
 			t.Errorf("%s: %s", s.Phase, s.Reason)
 		}
 		b.kill()

@@ -87,7 +87,7 @@ func TestNextStepOfManager(t *testing.T) {
 	manages, none := "[SubnetManager]\nManage=auto\n", "[Network]\n"
 	for _, tt := range []struct {
 		name, unit string
-		phase      string
+		phase      smctl.Phase
 		noDaemon   bool
 		want       string
 	}{

@@ -40,16 +40,16 @@ func (w *walker) state() bool {
 	umad := !slices.Contains(w.in.Missing, "ib_umad")
 	sm := w.sm()
 	switch {
-	case sm != nil && sm.Phase != "off":
+	case sm != nil && sm.Phase != smctl.PhaseOff:
 		next := w.smNext()
 		switch sm.Phase {
-		case "master", "starting":
+		case smctl.PhaseMaster, smctl.PhaseStarting:
 			next = "journalctl -u " + sm.Worker
-		case "blocked":
+		case smctl.PhaseBlocked:
 			if !umad {
 				next = "modprobe ib_umad"
 			}
-		case "unserved":
+		case smctl.PhaseUnserved:
 			next = fmt.Sprintf("smpquery -C %s -P %d -D portinfo 0: if MkeyViolations rises, an M_Key locks it out; otherwise read its log",
 				w.d.Name, p.Num)
 		}
@@ -88,11 +88,11 @@ func (w *walker) answers() bool {
 	case ok && asked.Not == "":
 		w.fail(name, link.CodeNoSM, w.smNext(), "%s; the subnet manager at LID %d does not answer: existing connections continue, but "+
 			"no port can join a group%s", at, uint16(p.SMLID), w.smAlso(sm))
-	case sm != nil && (sm.Phase == "master" || sm.Phase == "served") && sm.Master != nil:
+	case sm != nil && (sm.Phase == smctl.PhaseMaster || sm.Phase == smctl.PhaseServed) && sm.Master != nil:
 		w.ok(name, "%s; the master answered the daemon: %s", at, Master(sm.Master))
-	case sm != nil && sm.Phase == "master":
+	case sm != nil && sm.Phase == smctl.PhaseMaster:
 		w.ok(name, "%s; this host runs the master (%s)", at, sm.Worker)
-	case sm != nil && (sm.Phase == "settling" || sm.Phase == "asking" || sm.Phase == "backing-off"):
+	case sm != nil && (sm.Phase == smctl.PhaseSettling || sm.Phase == smctl.PhaseAsking || sm.Phase == smctl.PhaseBackingOff):
 		w.fail(name, link.CodeNoSM, "ibnetctl sm status "+w.name(), "%s; %s", at, sm.Reason)
 	default:
 		w.warn(name, "", fmt.Sprintf("query it: sudo ibnetctl diagnose %s", w.name()),
@@ -107,7 +107,7 @@ func (w *walker) answers() bool {
 
 // smAlso is what the daemon says beside.
 func (w *walker) smAlso(sm *smctl.Status) string {
-	if sm == nil || sm.Phase == "off" || sm.Phase == "served" || sm.Phase == "master" {
+	if sm == nil || sm.Phase == smctl.PhaseOff || sm.Phase == smctl.PhaseServed || sm.Phase == smctl.PhaseMaster {
 		return ""
 	}
 	return "; " + sm.Reason
@@ -149,11 +149,11 @@ func (w *walker) manages() bool {
 // smNext is how this host comes to run a subnet manager for the port.
 func (w *walker) smNext() string {
 	switch sm := w.sm(); {
-	case sm != nil && sm.Phase == "stopped":
+	case sm != nil && sm.Phase == smctl.PhaseStopped:
 		return "ibnetctl sm start " + w.name()
-	case sm != nil && sm.Phase == "backing-off":
+	case sm != nil && sm.Phase == smctl.PhaseBackingOff:
 		return "journalctl -u " + sm.Worker
-	case sm != nil && sm.Phase != "off":
+	case sm != nil && sm.Phase != smctl.PhaseOff:
 		return "ibnetctl sm status " + w.name()
 	case w.in.NoDaemon:
 		if w.manages() {

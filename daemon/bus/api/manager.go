@@ -19,17 +19,17 @@ func ManagerOf(s smctl.Status, set *units.Set) link.Manager {
 		}
 	}
 	switch s.Phase {
-	case string(smctl.PhaseMaster):
+	case smctl.PhaseMaster:
 		m = link.Manager{Ours: true, Unit: s.Unit, Builtin: s.Engine == "builtin"}
 		if set != nil && s.Unit != "" {
 			if u := set.Unit(path.Base(s.Unit)); u != nil {
 				m.File = u.SubnetManager.PartitionsFile.Or("")
 			}
 		}
-	case string(smctl.PhaseSettling), string(smctl.PhaseAsking):
+	case smctl.PhaseSettling, smctl.PhaseAsking:
 		// The last one was asked and is dead, or ours was it and is gone.
 		m = link.Manager{Silent: true, Starts: true}
-	case string(smctl.PhaseStarting), string(smctl.PhaseRunning):
+	case smctl.PhaseStarting, smctl.PhaseRunning:
 		m.Starts = true
 	}
 	return m

@@ -453,7 +453,9 @@ func TestImportLikeNetworkManager(t *testing.T) {
 	}
 	const conf = "/etc/NetworkManager/conf.d/z.conf"
 	c := lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Units: []string{"NetworkManager.service"},
-		Files: map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\nplugins=ifupdown,keyfile\n"}}
+		Files: map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\nplugins=ifupdown,keyfile\n",
+			// The sixth restart within 10 s would be refused.
+			"/etc/systemd/system/NetworkManager.service.d/lab.conf": "[Unit]\nStartLimitIntervalSec=0\n"}}
 	lab.Run(t, c, func(g *lab.G) {
 		manage(g, defaultPartition+onePartition)
 		fresh := func() {

@@ -59,7 +59,7 @@ func (d *decider) idle() Decision {
 
 	switch {
 	case p.State == ib.PortDown:
-		// Physical link up and logical state Down: on its way to Initialize.
+		// Physical link up and logical state Down: on its way to Initializing.
 		return d.wait(PhaseSettling, time.Time{}, "port %v is coming up", p)
 	case p.State == ib.PortInit, p.State == ib.PortArmed, p.SMLID == 0:
 		return d.lonely()

@@ -1,4 +1,4 @@
-// ibnetsm is the subnet manager that ibnetworkd starts for ports in Initialize;
+// ibnetsm is the subnet manager that ibnetworkd starts for Initializing ports;
 // it also runs on its own.
 package main
 

@@ -94,7 +94,7 @@ func (c *Collector) ObservePorts(now time.Time, ports []link.PortStatus) {
 			old.smChanges++
 		}
 		if p.SMLID == 0 {
-			// The last known one counts: Initialize in between is no change.
+			// The last known one counts: Initializing in between is no change.
 			p.SMLID = old.now.SMLID
 		}
 		old.now, old.gone = p, false
@@ -246,7 +246,7 @@ func (c *Collector) writePorts(w *writer, now time.Time, hardware map[portID]map
 		}
 	})
 	if !c.once {
-		w.family("ibnetwork_port_initialize_seconds_total", "counter", "Time that the port was in Initialize, waiting for a subnet manager.")
+		w.family("ibnetwork_port_initialize_seconds_total", "counter", "Time that the port was in Initializing, waiting for a subnet manager.")
 		each(func(p *port, l []string) {
 			d := p.inInit
 			if p.now.State == "Initializing" {

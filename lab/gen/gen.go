@@ -83,7 +83,7 @@ func (m *Maker) Switch(ports int) int {
 	return n
 }
 
-// Link joins two ports and brings them to Initialize.
+// Link joins two ports and brings them to Initializing.
 func (m *Maker) Link(a, p, b, q int) {
 	must(0, m.B.Link(a, uint8(p), b, uint8(q)))
 	for _, x := range [2][2]int{{a, p}, {b, q}} {

@@ -90,7 +90,7 @@ func running(sms []smctl.Status) (n int) {
 const auto = "[Match]\nName=ib0\n[Network]\nAddress=192.168.151.1/24\n[SubnetManager]\nManage=auto\nStartDelaySec=1\nStopDelaySec=5\n"
 
 // Cold boot of an installed host whose fabric has no subnet manager, and that
-// has no opensm, with one unit: the port goes from Initialize over the worker to
+// has no opensm, with one unit: the port goes from Initializing over the worker to
 // Active, the link gets its address, and the host is online.
 func TestOnDemandColdBoot(t *testing.T) {
 	t.Parallel()

@@ -182,7 +182,7 @@ func (s *Sim) switchPKeyTrap(p, from *port, dlid ib.LID, k ib.PKey) {
 	s.sendTrap(p0, t)
 }
 
-// passes reports whether a port sends such packets: SMPs from Initialize on,
+// passes reports whether a port sends such packets: SMPs from Initializing on,
 // data when Active, and the other end takes it when it is Armed at least.
 func (p *port) passes(smp bool) bool {
 	if !p.up() {

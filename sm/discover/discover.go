@@ -4,7 +4,7 @@
 // It decides which port is read next and what an answer means. It does no I/O and
 // reads no clock: the engine pulls requests and feeds answers (see smp.Source). A
 // link found from one side is not probed from the other, because NodeInfo has the
-// port that the request entered by; of such a link's far switch port in Initialize
+// port that the request entered by; of such a link's far switch port in Initializing
 // not even the PortInfo is read, because the Set that arms the port returns it. To
 // find each link once, one switch at a time probes its ports while all other
 // requests fill the window.

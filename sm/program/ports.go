@@ -75,7 +75,7 @@ func wantLink(w *fabric.PortInfo, f *fabric.Fabric, i int32, pol *Policy) {
 	}
 	if p.Known && peer.Known && p.Info.State() >= ib.PortArmed {
 		// A link in use keeps the lanes that it was brought up with, by another
-		// manager perhaps: they are for a port in Initialize, and a device may
+		// manager perhaps: they are for a port in Initializing, and a device may
 		// refuse them later (opensm takes the link down for it). Fewer do no
 		// harm; a smaller MTU than the SA reports would.
 		if have := p.Info.OperVLs(); have == peer.Info.OperVLs() && have != 0 {

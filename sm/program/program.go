@@ -61,7 +61,7 @@ type Stage uint8
 // The stages in order.
 const (
 	Configure Stage = iota // ports that are up and switch ports 0: everything but the state
-	Arm                    // Initialize to Armed with everything else in the same Set
+	Arm                    // Initializing to Armed with everything else in the same Set
 	Activate               // Armed to Active
 )
 

@@ -267,7 +267,7 @@ func TestPortStateChange(t *testing.T) {
 	}
 }
 
-// A link in use keeps its lanes; one in Initialize gets all that both ends have.
+// A link in use keeps its lanes; one in Initializing gets all that both ends have.
 func TestLanesOfActiveLinks(t *testing.T) {
 	f := gen.Star(2, 8).Clone()
 	host := f.EndPorts[slices.IndexFunc(f.EndPorts, func(e int32) bool { return f.Ports[e].Num == 1 })]

@@ -71,7 +71,7 @@ func TestMessages(t *testing.T) {
 			`IPv6AcceptRA=yes in [Network], and DHCPv6Client= with DHCP=ipv6 or yes and WithoutRA=no, only; the section has no effect`,
 		"[Network]\nDHCP=ipv6\n[IPv6AcceptRA]\nDHCPv6Client=always": `the section has no effect`,
 		"[Network]\nAddress=10.1.1.255/24":                          `[Network] Address=: 10.1.1.255/24 is the broadcast address of its network; it is used as written`,
-		"[SubnetManager]\nPartition=8001 Members=ALL=full": `[SubnetManager] Partition=: 8001 is a decimal number, which is P_Key 0x1f41; ` +
+		"[SubnetManager]\nPartition=8001 Members=ALL=full": `[SubnetManager] Partition=: 8001 is a decimal number; ` +
 			`it is read as 0x1f41; write 0x8001 if it is hexadecimal`,
 		"[Bond]\nName=bond0\nMIIMonitorSec=100": `"100" is not from 1ms to 10s; a bare number is seconds: write 100ms for milliseconds`,
 		"[Link]\nPFC=3":                         `[Link] unknown key "PFC", which belongs to [RoCE]; the assignment is ignored`,

@@ -71,12 +71,12 @@ func partitionKey(s string) (ib.PKey, error) {
 	return k, err
 }
 
-// decimalKey is the word about a key of four decimal digits, nil for any other.
+// decimalKey warns of a key of four decimal digits; it is nil for any other.
 func decimalKey(s string, k ib.PKey) error {
 	if len(s) != 4 || strings.Trim(s, "0123456789") != "" {
 		return nil
 	}
-	return &caution{fmt.Sprintf("%s is a decimal number, which is P_Key %s", s, k),
+	return &caution{fmt.Sprintf("%s is a decimal number", s),
 		fmt.Sprintf("it is read as %s; write 0x%s if it is hexadecimal", k, s)}
 }
 

@@ -128,7 +128,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 			if of == cmd {
 				fmt.Fprintln(a.err, "`ibnetctl --help` lists the commands, `ibnetctl COMMAND --help` explains one.")
 			} else {
-				fmt.Fprintf(a.err, "`%s --help` explains it.\n", of.CommandPath())
+				fmt.Fprintf(a.err, "`%s --help` explains the command.\n", of.CommandPath())
 			}
 		}
 	case ee.err != nil:
@@ -265,7 +265,7 @@ A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.
 	return root
 }
 
-// wrapArgs has commands that are given too few or too many arguments print what they take.
+// wrapArgs makes commands report their usage when the number of arguments is wrong.
 func wrapArgs(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(c *cobra.Command, args []string) error {

@@ -21,13 +21,12 @@ func (a *app) diagnoseCmd() *cobra.Command {
 		Long: `Checks each port in the order of a packet's path: device, GUID, cable, subnet
 manager, interface, partition, multicast group, mode, MTU, address. It stops at
 the first problem of a port and prints the command to run next. Errors in unit
-files are printed first, bonds last: whether a failover would work, and whether
-all slaves hang on one switch, are notes, as is a daemon that does not run.
+files are printed first, bonds last. A bond that could not fail over, a bond whose
+slaves are all on one switch, and a daemon that is not running are notes.
 
-What no unit applies to counts as blocked only if it is in use, if it is named, or
-with --all. A port without a cable and without a unit is spare, and so is a link
-that is down and has no unit; other problems of a port without a unit, all of whose
-links are down, are notes.
+A port or link without a unit counts as blocked only if it is in use, if it is
+named, or with --all. Such a port without a cable, and such a link that is down,
+is spare; if all links of such a port are down, its other problems are notes.
 
 For health checks, the exit status is 0 if nothing is blocked, 1 if a port or link
 is blocked, 7 if nothing is blocked but a unit file has an error, 8 if the system
@@ -96,7 +95,7 @@ func (a *app) diagnoseInput(ctx context.Context, from, unit string) (in diagnose
 			}
 			c.close()
 		} else {
-			in.NoDaemon = err == errNotRunning // not that the bus does not answer
+			in.NoDaemon = err == errNotRunning // a bus that does not answer does not show it
 		}
 	}
 	if a.recorded != "" {

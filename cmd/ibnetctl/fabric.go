@@ -29,7 +29,7 @@ func (o *topologyOptions) check(json bool) error {
 	switch ext := strings.ToLower(filepath.Ext(o.file)); ext {
 	case ".svg", ".dot", ".gv":
 		if o.svg && ext != ".svg" || o.dot && ext == ".svg" {
-			return fail(exitUsage, "the suffix of %s selects another format than --svg or --dot", o.file)
+			return fail(exitUsage, "%s: the suffix contradicts --svg or --dot", o.file)
 		}
 		o.svg, o.dot = ext == ".svg", ext != ".svg"
 	case ".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf", ".ps":
@@ -104,7 +104,7 @@ func (a *app) showTopology(o topologyOptions, v *view) error {
 	return err
 }
 
-// ofFile names the file that a user gave in an error of the temporary one beside it.
+// ofFile puts the name that the user gave into an error about the temporary file beside it.
 func ofFile(name string, err error) error {
 	if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
 		return &fs.PathError{Op: pe.Op, Path: name, Err: pe.Err}

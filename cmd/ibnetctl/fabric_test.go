@@ -160,7 +160,7 @@ func TestTopologyFiles(t *testing.T) {
 	}
 }
 
-// A link of which one end alone answered counts by that end.
+// A link with only one known end counts with the state of that end.
 func TestTotalsOfLinksWithAnUnknownEnd(t *testing.T) {
 	f := activeFabric(gen.Pair())
 	for i := range f.Ports {
@@ -176,7 +176,7 @@ func TestTotalsOfLinksWithAnUnknownEnd(t *testing.T) {
 	}
 }
 
-// What is refused for lack of rights has the exit status of that, also without the daemon.
+// A lack of permissions has its own exit status, also without the daemon.
 func TestDenied(t *testing.T) {
 	denied := &fs.PathError{Op: "open", Path: "/dev/infiniband/umad0", Err: syscall.EACCES}
 	for _, err := range []error{denied, fmt.Errorf("swib0/1: %w", denied), &exitError{exitFailure, denied}} {

@@ -126,7 +126,7 @@ func (a *app) importFiles(names []string) ([]importFile, error) {
 	for _, p := range leftoverPaths {
 		files = append(files, slices.DeleteFunc(find(nil, root, p, false), func(f importFile) bool { return importer.Leftover(f.path) == "" })...)
 	}
-	// The services of these programs, edited or installed here, are no other tool's.
+	// The project's own services are not files of other tools.
 	return slices.DeleteFunc(files, func(f importFile) bool {
 		name := filepath.Base(f.path)
 		return strings.HasSuffix(name, ".service") && (strings.HasPrefix(name, "ibnetworkd") || strings.HasPrefix(name, "ibnetsm@"))

@@ -91,8 +91,8 @@ func (s *system) describe(why string) *api.Description {
 	return d
 }
 
-// phaseUnknown is the phase of a port's subnet manager where the daemon does not report
-// it: one that it started may be running.
+// phaseUnknown is the phase of a subnet manager that the daemon does not report: one that
+// it started may still be running.
 const phaseUnknown smctl.Phase = "unknown"
 
 // subnetManagers says for each InfiniBand port what its unit wants. What is done

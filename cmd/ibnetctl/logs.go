@@ -255,7 +255,7 @@ the log of the subnet manager on its port.`,
 				_ = c.Process.Kill()
 			}
 			if e := c.Wait(); err == nil && e != nil && cmd.Context().Err() == nil {
-				err = fmt.Errorf("journalctl: %w (the journal requires root or the group systemd-journal)", e)
+				err = fmt.Errorf("journalctl: %w (reading the journal requires root or the group systemd-journal)", e)
 			}
 			if err == nil && shown == 0 && !a.json {
 				fmt.Fprintln(a.err, "no entries (of earlier boots: --all-boots; reading the journal requires root or the group systemd-journal)")

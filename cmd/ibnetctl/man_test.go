@@ -128,7 +128,7 @@ Wrong usage.
 The command needs the daemon, which is not running.
 .TP
 .B 4
-Not permitted: a file or device of root, or one of the polkit actions in
+Not permitted: the command requires root, or one of the polkit actions in
 .BR ibnetworkd (8).
 .TP
 .B 5

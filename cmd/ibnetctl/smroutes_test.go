@@ -218,7 +218,7 @@ func TestWhatIfScreens(t *testing.T) {
 		want string
 	}{
 		{nil, exitUsage, "name a cable with --cut NODE[PORT] or a node with --off NODE"},
-		{[]string{"--off", "S-0001[2]"}, exitNoSuch, `--off: "S-0001[2]" names a port: to take out its cable: --cut`},
+		{[]string{"--off", "S-0001[2]"}, exitNoSuch, `--off: "S-0001[2]" names a port; to cut its cable: --cut`},
 		{[]string{"--cut", "S-0001"}, exitUsage, `--cut: S-0001 has several ports: name one as in "S-0001[1]"`},
 		{[]string{"--cut", "nobody[1]"}, exitNoSuch, `--cut: "nobody" is no name, GUID or LID in the fabric`},
 	} {

@@ -384,7 +384,7 @@ func waitingFor(missing []answer.Lacking) string {
 }
 
 // noReport is why nothing is known of any link.
-const noReport = "the daemon has not reported yet; if it does not run: systemctl start ibnetworkd"
+const noReport = "the daemon has not reported yet; if it is not running: systemctl start ibnetworkd"
 
 // noGID is why a link whose state is right is not online, and gidInterval how
 // often the table is read then.

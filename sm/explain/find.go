@@ -191,7 +191,7 @@ func Nodes(f *fabric.Fabric, word string) ([]int32, error) {
 	case err != nil:
 		return nil, err
 	case r.port != fabric.None:
-		return nil, &UnknownError{fmt.Sprintf("%q names a port: to take out its cable: --cut", ib.Clip(word))}
+		return nil, &UnknownError{fmt.Sprintf("%q names a port; to cut its cable: --cut", ib.Clip(word))}
 	case r.end != fabric.None:
 		return []int32{f.Ports[r.end].Node}, nil
 	case len(r.nodes) > 1 && slices.ContainsFunc(r.nodes, func(n int32) bool { return f.Nodes[n].Switch != fabric.None }):

@@ -13,8 +13,8 @@ import (
 // slaves, and the names of their checks.
 var bondSettings = map[string]string{"Backup": "failover", "Switches": "switches", "LACPPartner": "LACP"}
 
-// bondChains is a chain for each bond that a unit applies to or that the daemon made, or
-// for the one named by only: its slaves and its addresses, which belong to no port.
+// bondChains returns a chain for each bond that a unit applies to or that the daemon made,
+// or for the one named by only: its slaves and its addresses, which belong to no port.
 func bondChains(in Input, only string, unit *units.Unit) []Chain {
 	var out []Chain
 	for i := range in.Snapshot.Links {

@@ -33,7 +33,7 @@ type Input struct {
 	// Missing are the modules of ib_core and ib_umad that are known not to
 	// be loaded; a captured system does not tell.
 	Missing []string
-	// NoDaemon is that ibnetworkd is known not to run, so that no unit is applied.
+	// NoDaemon reports that ibnetworkd is not running, so that no unit is applied.
 	NoDaemon bool
 	// Asked is what the subnet managers of Active ports answered, by the name of
 	// the port; nil where none was asked, as on a captured system.
@@ -146,8 +146,8 @@ func Run(in Input, only string) []Chain {
 	return append(out, bondChains(in, only, unit)...)
 }
 
-// host checks what is not about one port: the daemon, and the devices where the walk is
-// not of one unit, port or link.
+// host checks what concerns no single port: the daemon and, if devices is set, whether
+// there are devices.
 func host(in Input, devices bool) Chain {
 	c := Chain{On: "host"}
 	if in.NoDaemon && in.Units != nil && len(in.Units.Units) > 0 {

@@ -81,8 +81,8 @@ func TestSubnetManagerAnswers(t *testing.T) {
 	}
 }
 
-// The next step is one that the host has not taken yet, and that works as it is: with the
-// daemon stopped, with a unit that has [SubnetManager] already, with one that was stopped.
+// The next step has not been taken yet and works as printed: without the daemon, with a
+// unit that already has [SubnetManager], with a subnet manager that was stopped by hand.
 func TestNextStepOfManager(t *testing.T) {
 	manages, none := "[SubnetManager]\nManage=auto\n", "[Network]\n"
 	for _, tt := range []struct {
@@ -131,8 +131,8 @@ func TestNextStepOfManager(t *testing.T) {
 	}
 }
 
-// Without the daemon nothing is applied, which is said of every walk, and what waits for
-// it names it as the next step.
+// Without the daemon no unit is applied: every diagnosis reports it, and starting it is the
+// next step of what waits for it.
 func TestDaemonNotRunning(t *testing.T) {
 	in := good()
 	u, _ := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=ib0\n"))
@@ -161,7 +161,7 @@ func TestDaemonNotRunning(t *testing.T) {
 	}
 }
 
-// A [RoCE] section on an InfiniBand port is a mistake more often than the port's type.
+// A [RoCE] section on an InfiniBand port is more often a mistake than a wrong port type.
 func TestRoCEOnInfiniBand(t *testing.T) {
 	in := good()
 	u, _ := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=ib0\n[RoCE]\nDSCP=26\n"))
@@ -172,7 +172,7 @@ func TestRoCEOnInfiniBand(t *testing.T) {
 	}
 }
 
-// A link whose unit has it join a bond needs no address.
+// A link that is to join a bond needs no address.
 func TestBondThatIsRefusedNeedsNoAddress(t *testing.T) {
 	in := good()
 	in.Snapshot.Links[0].Addresses = nil

@@ -36,7 +36,7 @@ func (w *walker) state() bool {
 		return false
 	}
 
-	// Initialize: why does no manager bring it to Active?
+	// Initializing: why does no manager bring it to Active?
 	umad := !slices.Contains(w.in.Missing, "ib_umad")
 	sm := w.sm()
 	switch {
@@ -129,7 +129,7 @@ func Master(m *smctl.Master) string {
 	return fmt.Sprintf("%sport GUID %s, LID %d, priority %d", on, m.GUID, m.LID, m.Priority)
 }
 
-// smWhy is why no subnet manager of this host serves the port.
+// smWhy is the reason why no subnet manager of this host serves the port.
 func (w *walker) smWhy() string {
 	switch sm := w.sm(); {
 	case sm != nil && sm.Reason != "":
@@ -140,13 +140,13 @@ func (w *walker) smWhy() string {
 	return ", and none is managed on this host"
 }
 
-// manages reports whether the unit of the port has this host run a subnet manager.
+// manages reports whether the unit of the port allows this host to run a subnet manager.
 func (w *walker) manages() bool {
 	u := w.unit()
 	return u != nil && u.SubnetManager.Present && u.SubnetManager.Manage.Or(units.ManageAuto) != units.ManageNo
 }
 
-// smNext is how this host comes to run a subnet manager for the port.
+// smNext is the next step to a subnet manager of this host for the port.
 func (w *walker) smNext() string {
 	switch sm := w.sm(); {
 	case sm != nil && sm.Phase == smctl.PhaseStopped:

@@ -192,7 +192,7 @@ func Sockets() ([]string, error) {
 	l, err := filepath.Glob(filepath.Join(filepath.Dir(DefaultSocket), "*.sock"))
 	if err == nil && len(l) == 0 {
 		err = fmt.Errorf("no ibnetsm is running on this host (no socket in %s); to start one: ibnetctl sm start PORT; "+
-			"where the master is: ibnetctl sm status", filepath.Dir(DefaultSocket))
+			"to find the master: ibnetctl sm status", filepath.Dir(DefaultSocket))
 	}
 	return l, err
 }

@@ -59,7 +59,7 @@ func TestQueryRouting(t *testing.T) {
 	}
 }
 
-// A socket that the user may not open is no sign that nothing answers at it.
+// A socket that the user may not open does not show that nothing answers at it.
 func TestAskWithoutRights(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to drop its rights")

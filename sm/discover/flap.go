@@ -164,7 +164,7 @@ func (d *Discovery) wentDown(i int32, p uint8) {
 	default:
 		if q.peer >= 0 && d.opt.Flaps.host(k, d.opt.Now()) {
 			d.res.Flapping = append(d.res.Flapping, fmt.Sprintf("the link at port %s[%d] went down %d times within %v; it stays in use, "+
-				"as it alone leads to %s: check the cable and both ports", x.name(), p, flapsMost, flapWindow, d.nodes[q.peer].name()))
+				"because no other link leads to %s: check the cable and both ports", x.name(), p, flapsMost, flapWindow, d.nodes[q.peer].name()))
 		}
 		return
 	}

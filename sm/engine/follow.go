@@ -43,7 +43,7 @@ const (
 	copyLease = 1500 * time.Millisecond
 	// followersMost bounds the standbys that get leases.
 	followersMost = 8
-	// deferredLate is how long an answer may wait until those it waits for get no more
+	// deferredLate is how long an answer waits before the standbys that it waits for get no
 	// leases for followerBarred; deferredMost bounds the answers that wait.
 	deferredLate   = 500 * time.Millisecond
 	followerBarred = time.Minute
@@ -161,8 +161,8 @@ func (s *Subnet) publishVersion() {
 	s.followers.publish(s.served.admin.Version(), s.served.admin.CanCopy() && len(s.served.reregister) == 0)
 }
 
-// deferAnswer keeps the answer to a request that changes something, and reports whether it
-// did, if a standby may not have the change yet.
+// deferAnswer keeps the answer to a request that changed something while a standby may not
+// have the change yet, and reports whether it did.
 func (s *Subnet) deferAnswer(p *transport.Packet, now time.Time) bool {
 	s.publishVersion()
 	v := s.followers.now()

@@ -7,8 +7,9 @@ import (
 	"ibnetworkd/sm/fabric"
 )
 
-// A link that returns slower, or with fewer lanes, between two sweeps needs other routes:
-// loads count by speed, and levels need lanes. The speed of a host's own link has no part.
+// A link between switches that returns at a lower speed or with fewer lanes needs other
+// routes: loads count by speed, and levels need lanes. The speed of a host's link does not
+// matter.
 func TestShapeHasSpeedAndLanes(t *testing.T) {
 	f := gen.RandomRegular(1, 8, 3, 2)
 	at := func(switches bool) int32 {

@@ -64,7 +64,7 @@ func (w *sweep) readPKeys(ctx context.Context) error {
 	}
 	for _, p := range l.Failed {
 		w.have.pkeys[p] = pkey.PowerOn // read again when it comes back
-		w.s.warnOnce("pkeys"+w.f.Ports[p].GUID.String(), "a port does not answer P_KeyTable, it is taken to have the default key",
+		w.s.warnOnce("pkeys"+w.f.Ports[p].GUID.String(), "a port does not answer P_KeyTable and is assumed to have the default key",
 			"link_port", w.f.PortName(p))
 	}
 	return nil
@@ -303,7 +303,7 @@ func (w *sweep) keep(context.Context) error {
 	return nil
 }
 
-// arm brings ports from Initialize to Armed.
+// arm brings ports from Initializing to Armed.
 func (w *sweep) arm(ctx context.Context) error { return w.setPorts(ctx, program.Arm) }
 
 // setArmed sets what the answers of armed ports show to be missing.

@@ -400,7 +400,7 @@ func (r *RMPPReceiver) Message() []byte {
 // that come again.
 func (r *RMPPReceiver) Release() { r.msg = nil }
 
-// Buffered is the memory of the transfer in bytes, with segments that came out of
+// Buffered is the memory of the transfer in bytes, including segments that arrived out of
 // order.
 func (r *RMPPReceiver) Buffered() int { return cap(r.msg) + len(r.ahead)*Size }
 

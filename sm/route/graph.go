@@ -33,9 +33,9 @@ type graph struct {
 	dests  [][]dest
 	kind   []kind   // by index of Fabric.EndPorts
 	only   kind     // of the destinations that are in dests, 0 for all
-	base   []int64  // by link: the load that other destinations give, nil for none
+	base   []int64  // by link: the load of other destinations, nil for none
 	top    int      // highest LID
-	first  []ib.LID // by LID: the one in dests that is for it, nil where dests has all
+	first  []ib.LID // by LID: the LID in dests that represents it, nil if dests has all
 	ends   []int32  // indices of Fabric.EndPorts in the order of hosts, nil for their own
 	// mostHosts is the largest of hosts.
 	mostHosts int64
@@ -47,8 +47,8 @@ type dest struct {
 	lid  ib.LID
 	port uint8 // the delivering switch's port, 0 for itself
 	kind kind
-	// ports is how many ports it is the destination of: its own and those that have no
-	// LID in this graph.
+	// ports is the number of ports that it represents: its own and those that have no LID in
+	// this graph.
 	ports int64
 }
 

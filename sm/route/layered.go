@@ -157,8 +157,8 @@ func (b *builder) better(r *Result, opt Options) bool {
 	return true
 }
 
-// inLayers makes tables in layers, and those of up/down, unless the first are so good that
-// these, relieved to gain, are out of the question.
+// inLayers returns tables in layers and those of up/down. The latter are nil if the tables in
+// layers are clearly better than these can be with gain.
 func (b *builder) inLayers(count int, gain float64) (y Result, base *Result) {
 	many := b.pairs() > stackedPairs
 	if many {

@@ -16,7 +16,7 @@ func (g *graph) connectedOrder(rank []float64) []int32 {
 	return orderOf(rank, func(s int32) []int32 { return g.peer[g.group[s]:g.group[s+1]] })
 }
 
-// orderOf is connectedOrder with the neighbours of each switch.
+// orderOf is connectedOrder for given neighbours of each switch.
 func orderOf(rank []float64, neighbours func(s int32) []int32) []int32 {
 	n := len(rank)
 	pos := make([]int32, n)

@@ -2,8 +2,8 @@ package route
 
 import "ibnetworkd/ib"
 
-// shared is the graph with at most so many pairs of a switch and a LID, about: the ports of
-// a switch are in groups, and the LIDs of the first of a group are for all of it.
+// shared returns the graph with about pairs pairs of a switch and a LID at most: the ports of
+// a switch are grouped, and the LIDs of the first port of a group represent the group.
 func (g *graph) shared(pairs int) *graph {
 	size := (g.pairs() + pairs - 1) / pairs // of a group
 	p := *g
@@ -42,7 +42,7 @@ func (g *graph) pairs() (n int) {
 	return n
 }
 
-// spread gives tables of a shared graph the LIDs that only g has.
+// spread adds the LIDs that only g has to the tables of a shared graph.
 func (g *graph) spread(p *graph, lft [][]uint8) {
 	for d, all := range g.dests {
 		for _, to := range all {

@@ -10,26 +10,26 @@ import (
 )
 
 const (
-	// stackedPairs is from how many pairs of a switch and a LID on layers are stacked, and
-	// to how many they are made fewer for that.
+	// stackedPairs is the number of pairs of a switch and a LID above which layers are
+	// stacked, and to which the graph is reduced for that.
 	stackedPairs = 300_000
-	// stackedPasses bounds how often their tables are gone through.
+	// stackedPasses bounds the passes over their tables.
 	stackedPasses = 16
-	// stackedSharp is from which of them on links near the load of the busiest one are dearer,
-	// and the flows of the others stay.
+	// stackedSharp is the first pass in which links near the load of the busiest one cost
+	// more, and in which only flows over such links move.
 	stackedSharp = 2
-	// stackedClear is the part that the best tables on one lane have at least of the flows of
-	// those from a single pass, as measured.
+	// stackedClear is the least ratio, as measured, of the flows over the busiest link in the
+	// best tables on one lane to those in tables from a single pass.
 	stackedClear = 0.8
 )
 
-// stacked is tables for short paths where each layer has an order of the switches of its
-// own, and the paths of a layer are those of up/down by it. So no layer has a cycle, and
-// which layers a path fits into follows from the path that it goes on with.
+// stacked computes tables of short paths. Each layer has its own order of the switches, and
+// its paths are up/down by that order, so that no layer has a cycle. The layers that a path
+// fits into follow from those of the rest of the path.
 //
-// A path is judged by two operations on bits, where layered searches for a cycle. On the
-// other hand the orders are chosen before the paths: where these are long, as on a torus,
-// layered finds better tables.
+// A path is checked by two bit operations, where layered searches for a cycle. But the orders
+// are chosen before the paths: where paths are long, as on a torus, layered finds better
+// tables.
 type stacked struct {
 	*assignment
 	all  uint16     // a bit for each layer
@@ -56,9 +56,9 @@ type fitting struct {
 	fits uint16
 }
 
-// stack gives for each link the layers in which it goes up. The first layer has the order
-// of place. The others begin at switches far from each other and go on along the tree of
-// multicast: by all of them its paths are up/down.
+// stack returns the layers in which each link goes up. The first layer has the order of
+// place. The others begin at switches far from each other and continue along the multicast
+// tree, whose paths are therefore up/down in all of them.
 func (b *builder) stack(place []float64, trunk []uint8, count int) []uint16 {
 	up := make([]uint16, len(b.port))
 	add := func(k int, before func(s, t int32) bool) {
@@ -142,8 +142,8 @@ func (y *stacked) onward(l int32, fits []uint16) (in, falls uint16) {
 	return up&fits[t] | y.falls[t]&^up, y.falls[t] &^ up
 }
 
-// pass routes every LID by the loads of all others, or those whose flows pass a link with
-// more than limit, if that is not 0.
+// pass routes every LID by the loads of all others or, if limit is not 0, only the LIDs with
+// flows over a link whose load is above it.
 func (y *stacked) pass(limit int64) {
 	y.each(func(d int32, to dest) {
 		if d != y.at {
@@ -193,9 +193,9 @@ func (y *stacked) visit(d int32) {
 	}
 }
 
-// lead finds the shortest ways to a LID of d, with the switches in the order of short, and
-// returns them in the order of the ways. Where a switch gets none that fits, the way that it
-// had, in the order before, stays.
+// lead finds the shortest paths to a LID of d, with the switches in the order of short, and
+// returns the switches in the order of these paths. A switch for which none fits keeps the
+// path that it had, in the order of before.
 func (y *stacked) lead(d int32, to dest, short, before []int32) []int32 {
 	fits := y.fits[to.lid]
 	clear(y.stays)
@@ -278,7 +278,7 @@ func (y *stacked) layers(count int) Layers {
 	return of
 }
 
-// stacked makes tables, and gives the load of the busiest link of tables on one lane from a
+// stacked returns tables, and the load of the busiest link in tables on one lane from a
 // single pass.
 func (b *builder) stacked(count int) (r Result, one float64) {
 	s := builder{graph: b.shared(stackedPairs)}

@@ -66,7 +66,7 @@ type Config struct {
 	Events Events
 	// Notify sends a line to the service manager; nil sends none.
 	Notify func(state string)
-	// Watchdog is the service manager's, zero for none: how long the loop may be silent.
+	// Watchdog is the timeout of the service manager's watchdog, zero for none.
 	Watchdog time.Duration
 	// FastPort is the time between two reads of the ports while one that
 	// matters is not Active, longer when nothing has happened for a while;

@@ -90,9 +90,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 }
 
-// alive reports to the watchdog that the loop runs, and gives the time until when it has to
-// again, zero without a watchdog. It does so early when the loop wakes for something else,
-// which leaves no wake-up to the watchdog alone.
+// alive reports to the watchdog that the loop runs, and returns when the next report is due,
+// zero without a watchdog. It reports as early as after a quarter of the timeout, so that
+// the loop seldom wakes for the watchdog alone.
 func (d *Daemon) alive() (again time.Time) {
 	if d.cfg.Watchdog == 0 {
 		return again
@@ -135,7 +135,7 @@ const coalesceMost = 250 * time.Millisecond
 func (d *Daemon) collect(ctx context.Context) Scope {
 	s := d.hints()
 	if s.Empty() {
-		return s // an event of something else
+		return s // the event concerns neither links nor ports
 	}
 	least := coalesceLeast
 	if time.Since(d.lastEnd) < coalesceMost && !d.completes(s) {

@@ -41,8 +41,8 @@ const (
 )
 
 // observeNamespaces reads which of the network namespaces of units exist, and what of
-// this program is there. Whether others' namespaces still exist is read with links, because the
-// kernel deletes a VLAN after the number of its namespace.
+// this program is there. Whether namespaces to which others moved links still exist is read
+// with links, because the kernel frees the number of a namespace before it deletes its VLANs.
 func (o *Observer) observeNamespaces(s *link.Snapshot, sc Scope, w Needs) {
 	s.Namespaces, s.Moved = nil, nil
 	for _, path := range w.Namespaces {

@@ -156,8 +156,9 @@ func (o *Observer) port(d rdmanl.Device, p rdmanl.Port) link.Port {
 // observePKeys reads what of InfiniBand ports changes without an event: the partition
 // table, a file for each entry, and the subnet prefix. User space learns of
 // IB_EVENT_PKEY_CHANGE from uverbs alone, for which a driver's context would have to
-// be opened; so tables are read now and then (slowTables), that of a port when its link
-// loses its carrier (ipoib restarts a link whose entry changed), while a link waits for a key, and when asked.
+// be opened. So tables are read at long intervals (slowTables), while a link waits for a
+// key, on request, and, for one port, when a link of it loses its carrier: ipoib restarts a
+// link whose entry changed.
 func (o *Observer) observePKeys(s *link.Snapshot, sc Scope, w Needs) {
 	need, lost := map[portID]map[ib.PKey]bool{}, map[portID]bool{}
 	for i := range s.Links {
@@ -180,7 +181,7 @@ func (o *Observer) observePKeys(s *link.Snapshot, sc Scope, w Needs) {
 			st := o.ports[id]
 			asked, active := sc.PKeys || sc.All, st.state == ib.PortActive || st.state == ib.PortActiveDefer
 			if st.layer != ib.LinkLayerInfiniBand || !asked && (!active || st.read && !lost[id]) {
-				continue // what a port that is not Active will be granted is read when it is
+				continue // the table of a port that is not Active is read once it is
 			}
 			var keys []ib.PKey
 			if w.PKeys {

@@ -29,8 +29,8 @@ const (
 	portBackOff  = 10
 )
 
-// slowTables is how many times SlowPort passes between two reads of all partition tables,
-// on which nothing waits then. Each entry is a file, and with some drivers a firmware command.
+// slowTables is the time between two reads of all partition tables, in SlowPort intervals,
+// while no link waits for a key. Each entry is a file, and with some drivers a firmware command.
 const slowTables = 10
 
 // waitsForPort reports whether a port that matters is not as a link needs it.

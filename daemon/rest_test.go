@@ -15,7 +15,7 @@ import (
 	"ibnetworkd/link"
 )
 
-// idle are events of which the loop has nothing to observe.
+// idle is a source of events that never has one.
 type idle struct{ ready chan time.Time }
 
 func (idle) Take() Scope { return Scope{} }
@@ -30,7 +30,7 @@ func (e idle) taken() (out []time.Time) {
 	return out
 }
 
-// At rest the loop wakes for the ports alone, and reports to the watchdog then; without ports
+// An idle loop wakes only to read the ports, and reports to the watchdog then; without ports
 // it wakes for the watchdog.
 func TestWakesAtRest(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -126,7 +126,7 @@ func TestTablesAtRest(t *testing.T) {
 	})
 }
 
-// An event of something else costs no wait and no observation.
+// An event that concerns neither links nor ports causes no wait and no observation.
 func TestOtherEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		events := idle{make(chan time.Time, 1000)}
@@ -145,7 +145,7 @@ func TestOtherEvent(t *testing.T) {
 	})
 }
 
-// What rtnetlink reports of a link that is gone is not observed once more for udevd.
+// The removal of a link, which rtnetlink reports, is not observed again for udevd.
 func TestDeviceEvents(t *testing.T) {
 	for _, c := range []struct {
 		e    uevent.Event
@@ -162,8 +162,8 @@ func TestDeviceEvents(t *testing.T) {
 	}
 }
 
-// The loss of a link's carrier has the partition table of its port read, and no other; that of
-// a port which is not Active is read when asked.
+// When a link loses its carrier, only the partition table of its port is read; that of a port
+// that is not Active is read on request only.
 func TestKeysOfPort(t *testing.T) {
 	root := t.TempDir()
 	write := func(dev, key string) {

@@ -266,7 +266,7 @@ func (w *Watch) uevents(g uevent.Group) (EventSocket, error) {
 	return SocketOf(ev, func(s *Scope, e uevent.Event) { s.device(g, e) }), nil
 }
 
-// device adds what an event of a device asks to observe.
+// device adds what has to be observed after an event of a device.
 func (s *Scope) device(g uevent.Group, e uevent.Event) {
 	switch {
 	case e.Subsystem == "net" && e.Action == "remove":

@@ -79,8 +79,8 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 	planBondSettings(b, m.Index, makes, unit)
 }
 
-// bondMaker is the unit that makes a bond, with the link that it is applied to: of those
-// links the one that is planned first, and nil if that one is of another type.
+// bondMaker returns the unit that makes a bond and the link that it applies to: the one that
+// is planned first, or nil if that link is of another type.
 func bondMaker(b *Builder, name string, hardware uint16, unit func(int) *units.Unit) (*units.Unit, *Link) {
 	for l, u := range b.governed(unit) {
 		if bond, makes := u.MasterBond(); makes && bond == name && l.Bond == nil && bondable(l, u) {
@@ -151,9 +151,9 @@ func pick[F ~uint8 | ~uint32, T ~uint8 | ~int](to *F, v units.Value[T]) {
 	}
 }
 
-// bondUnit is the unit that applies to a bond, with a link that it is for, nil if there is
-// none: of the links of a type that count and whose units make the bond, the one whose
-// file comes first.
+// bondUnit returns the unit that applies to a bond and the link that it is for, nil if there
+// is none: of the links that count, have the type and have a unit that makes the bond, the
+// one whose unit comes first by file name.
 func bondUnit(b *Builder, name string, hardware uint16, unit func(int) *units.Unit, counts func(*Link) bool) (first *units.Unit, of *Link) {
 	for i := range b.Model.snap.Links {
 		l := &b.Model.snap.Links[i]

@@ -147,7 +147,7 @@ func BuildStatus(in StatusInput) Status {
 	}
 	if in.Made && in.Unit == nil && l.Bond != nil && !l.Up() {
 		add(Reason{Code: CodeNoUnit, Next: "ibnetctl edit 10-" + l.Name,
-			Text: "no unit matches " + l.Name + ", so that it is not brought up and gets no address"})
+			Text: "no unit matches " + l.Name + ", so it is not brought up and gets no address"})
 	}
 	fillOnline(&st, in.Unit)
 	return st

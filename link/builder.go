@@ -41,7 +41,7 @@ type Builder struct {
 	ports map[PortName]*PortNote
 }
 
-// NewChild is a link as it is when it has been made, with the unit that is applied to it.
+// NewChild is a link that the plan makes, with the unit that applies to it.
 type NewChild struct {
 	Link Link
 	Unit *units.Unit
@@ -83,15 +83,15 @@ func NewBuilder(s *Snapshot, r *Record, delayed map[string]Reason) *Builder {
 	return &Builder{Base: s, Model: NewModel(s), Record: r, Delayed: delayed, attrs: map[int][]Attribute{}}
 }
 
-// Fork is a copy, whose steps are not those of the plan.
+// Fork returns a copy whose steps do not become steps of the plan.
 func (b *Builder) Fork() *Builder {
 	f := NewBuilder(b.Base, b.Record, b.Delayed)
 	f.Model, f.Plan.Steps, f.ChildWait = NewModel(b.Model.snap), slices.Clone(b.Plan.Steps), b.ChildWait
 	return f
 }
 
-// governed are links with the units that are applied to them, in the order in which they
-// are planned, and last the children that are made.
+// governed yields links and the units that apply to them, in the order in which they are
+// planned, and last the children that the plan makes.
 func (b *Builder) governed(unit func(int) *units.Unit) iter.Seq2[*Link, *units.Unit] {
 	return func(yield func(*Link, *units.Unit) bool) {
 		for _, i := range b.Order {

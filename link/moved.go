@@ -6,21 +6,21 @@ import (
 	"ibnetworkd/ib"
 )
 
-// Moved is what was made and is in another network namespace.
+// Moved is a link that this daemon made and that is in another network namespace now.
 type Moved struct {
 	Made
-	// NSID is the kernel's number of that namespace here, -1 for none.
+	// NSID is the number by which this network namespace knows that one, -1 for none.
 	NSID int `json:"nsid"`
-	// Namespace is its path, if the unit asked for the move. What others moved is left
-	// there and not made again.
+	// Namespace is its path if the unit asked for the move. A link that others moved stays
+	// there and is not made again.
 	Namespace string `json:"namespace,omitempty"`
-	// PKey and Index, the link's there, are of a P_Key child that was moved for a unit.
-	// Until Index is known, NSID is not either.
+	// PKey and Index, the index of the link there, are set for a P_Key child that was moved
+	// for a unit. Until Index is known, NSID is unknown too.
 	PKey  ib.PKey `json:"pkey,omitempty"`
 	Index int     `json:"index,omitempty"`
 }
 
-// MovedLink is what was read of a Moved.
+// MovedLink is what was observed of a Moved.
 type MovedLink struct {
 	Made
 	NSID  int  `json:"nsid"`
@@ -29,15 +29,16 @@ type MovedLink struct {
 	Up    bool `json:"up,omitempty"`
 }
 
-// MoveEvent is the kernel's message about a link that is in another network namespace,
-// as it was here.
+// MoveEvent is the kernel's message that a link has moved to another network namespace,
+// with its former index, name and parent.
 type MoveEvent struct {
 	Index, Parent int // interface indexes; Parent is 0 for none
 	Name          string
 	NSID          int // the number that its namespace has here, -1 for none
 }
 
-// Leave notes that a link was moved by others, if it was made. It reports whether so.
+// Leave records that others moved a link that this daemon made, and reports whether it was
+// one.
 func (r *Record) Leave(e MoveEvent) bool {
 	if slices.ContainsFunc(r.Moved, func(x Moved) bool { return x.Namespace != "" && x.Name == e.Name && x.On == e.Parent }) {
 		return false
@@ -87,9 +88,9 @@ func (r *Record) removeMoved(made Made) {
 	r.Moved = slices.DeleteFunc(slices.Clone(r.Moved), func(m Moved) bool { return m.Made == made })
 }
 
-// reconcileMoved has links that came back from another network namespace as ours again,
-// and forgets those that do not exist any more, or whose parents do not. What others moved
-// is forgotten too if its name is taken.
+// reconcileMoved records links that came back from another network namespace as made by this
+// daemon, and forgets those that no longer exist or whose parents do not. A link that others
+// moved is also forgotten if its name is in use again.
 func (r *Record) reconcileMoved(s *Snapshot) (changed bool) {
 	stay := r.Moved[:0:0]
 	for _, m := range r.Moved {
@@ -122,8 +123,8 @@ func (m Moved) is(l *Link) bool {
 	return l.Parent == m.On && l.Kind == m.Kind && (m.PKey == 0 || l.IPoIB != nil && l.IPoIB.PKey.Base() == m.PKey.Base())
 }
 
-// Return forgets what was moved of a link: it is made again, if it is not known to be in
-// the network namespace of its unit.
+// Return forgets the children of a link that were moved, except those known to be in the
+// network namespace of their unit: the others are made again.
 func (r *Record) Return(parent int, s *Snapshot) {
 	r.Moved = slices.DeleteFunc(slices.Clone(r.Moved), func(m Moved) bool {
 		x := (*MovedLink)(nil)

@@ -42,8 +42,8 @@ func InNamespace(path, command string) string {
 	return "nsenter --net=" + path + " ip " + command
 }
 
-// TakenIn reports whether another link with a name will have been moved to a network
-// namespace.
+// TakenIn reports whether a link with a name is in a network namespace after the steps so
+// far.
 func (b *Builder) TakenIn(name, namespace string) bool {
 	ns := b.Model.snap.Namespace(namespace)
 	return ns != nil && slices.ContainsFunc(b.Model.snap.Moved, func(x MovedLink) bool {
@@ -84,7 +84,7 @@ func (b *Builder) Moving(parent int, key ib.PKey) (name string, full ib.PKey, ok
 	return "", 0, false
 }
 
-// MovedState says what is known of a link in the network namespace of its unit, and
+// MovedState returns what is known of a link in the network namespace of its unit, and
 // why that is not what the unit asks for.
 func (b *Builder) MovedState(m Moved) (state string, why Reason) {
 	name := NamespaceName(m.Namespace)
@@ -96,7 +96,7 @@ func (b *Builder) MovedState(m Moved) (state string, why Reason) {
 			Next: "ibnetctl reconfigure " + b.Link(m.On).Name + " makes another one"}
 	case m.Index != 0 && (ns == nil || ns.ID != m.NSID):
 		return "", Reason{Code: CodeMoved, Text: fmt.Sprintf("%s is in a network namespace that had the name %s before", m.Name, name),
-			Next: "end the processes in it (lsns --type=net), with which it comes back"}
+			Next: "end the processes in it (lsns --type=net); the link then comes back"}
 	case x != nil && !x.Up:
 		why = Reason{Code: CodeLinkDown, Text: fmt.Sprintf("%s is down in network namespace %s", m.Name, name),
 			Next: InNamespace(m.Namespace, "link set "+m.Name+" up")}

@@ -21,7 +21,7 @@ func PlanRoutesOver(b *Builder, index int, u *units.Unit) {
 	if wait, waits := addressWait(b, index, u); waits {
 		h = &deferral{why: wait, wait: true}
 	}
-	var apart *deferral // a route over a nexthop needs no more of its link than to be in its VRF
+	var apart *deferral // a route over a nexthop only needs its link to be in its VRF
 	if why := vrfWait(b, b.Link(index), u); why != (Reason{}) {
 		apart = &deferral{why: why, wait: true}
 	}
@@ -51,7 +51,7 @@ type deferral struct {
 	wait bool
 }
 
-// deferrals are why addresses of a link are not set, and so no routes that need them.
+// deferrals are the addresses of a link that are not set yet; routes that need them wait.
 type deferrals []deferredAddress
 
 type deferredAddress struct {

@@ -123,7 +123,7 @@ func TestRouteOverOfTwoLinks(t *testing.T) {
 	}
 }
 
-// The same of routes over several links that both units had made, one after the other.
+// The same for routes over several links that both units had made, one after the other.
 func TestRouteOverSeveralOfTwoLinks(t *testing.T) {
 	s, r := host(t), &Record{}
 	way := func(dev string) *units.Unit {
@@ -174,8 +174,8 @@ func TestNextHopOfALinkThatIsCycled(t *testing.T) {
 	}
 }
 
-// A route is recorded of the link whose unit made it last, or the removal of what another
-// link's had would remove it.
+// A route is recorded for the link whose unit made it last: otherwise the removal of what the
+// unit of another link had made would remove it.
 func TestRouteOfAnotherLinkIsForgotten(t *testing.T) {
 	s := host(t)
 	r := &Record{}

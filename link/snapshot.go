@@ -28,8 +28,8 @@ type Snapshot struct {
 	NextHops []NextHopObject `json:"nexthops,omitempty"`
 	// Namespaces are the network namespaces that units name and that exist.
 	Namespaces []Namespace `json:"namespaces,omitempty"`
-	// Moved are links of the record that are in other network namespaces, as far as they
-	// were read, and those that ended with such.
+	// Moved are recorded links that are in other network namespaces, as far as they were
+	// read, and those that were deleted with their namespace.
 	Moved []MovedLink `json:"moved,omitempty"`
 	// Card is what package roce plans from beyond the rest; nil if no unit and no
 	// port needs it. It is never changed once it is in a snapshot.

@@ -7,9 +7,8 @@
 // A plan goes link by link, each to its end, a parent before its P_Key
 // children: so the first link works long before the last one is begun. The
 // planner sees the system as it will be after the steps it has planned, so
-// one plan is enough: when it is applied nothing is left to plan. Addresses that
-// are derived from those of other links come after these; none is derived from a
-// derived one.
+// one plan is enough: when it is applied nothing is left to plan. Addresses derived
+// from those of other links are planned last; none is derived from a derived one.
 package plan
 
 import (
@@ -304,7 +303,7 @@ func (p *planner) decide(index int, parent *units.Unit) {
 	}
 }
 
-// govern is the note of a link before anything is planned for it.
+// govern returns the note of a link before anything is planned for it.
 func (p *planner) govern(l *link.Link, parent *units.Unit) *note {
 	n := &note{parent: parent}
 	g := link.Govern(p.in.Snapshot, p.in.Units, l)
@@ -337,8 +336,8 @@ func (p *planner) govern(l *link.Link, parent *units.Unit) *note {
 	return n
 }
 
-// newChildren are the P_Key children that this plan makes and units are applied to, where a
-// link may join the bond or VRF that such a unit makes.
+// newChildren returns the P_Key children that this plan makes and that a unit applies to, if
+// a link may join the bond or VRF that such a unit makes.
 func (p *planner) newChildren() (out []link.NewChild) {
 	joins := func(u *units.Unit) bool { return u.Network.Bond.Set || u.Network.VRF.Set }
 	if !slices.ContainsFunc(p.in.Units.Units, joins) {

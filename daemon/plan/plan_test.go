@@ -331,8 +331,8 @@ func randomUnits(r *rand.Rand) map[string]string {
 // what the kernel refuses is delayed. The number of plans needed is returned.
 func (w *world) settle(t testing.TB, set *units.Set, delayed map[string]link.Reason) int {
 	t.Helper()
-	since := 0      // plans since one of which the kernel refused something
-	before := false // it refused something of the plan before
+	since := 0      // plans since the kernel last refused something
+	before := false // whether it refused something of the previous plan
 	for n := 1; ; n++ {
 		w.rec.Reconcile(w.m.Snapshot())
 		r := plan.Make(plan.Input{Snapshot: w.m.Snapshot(), Units: set, Record: w.rec, Delayed: delayed, NoPorts: true})

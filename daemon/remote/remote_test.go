@@ -99,7 +99,7 @@ func TestAsked(t *testing.T) {
 	})
 }
 
-// Without a port below a bond nothing wakes the part.
+// Without a port below a bond nothing wakes the task.
 func TestAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pause is how long it must be quiet before files are read: an editor writes one in
-// several steps, a package manager many.
+// pause is the time without changes after which files are read: an editor writes a file
+// in several steps, a package manager writes many files.
 const pause = 150 * time.Millisecond
 
 // Watcher watches directories.
@@ -66,8 +66,8 @@ func (w *Watcher) add(dir string) {
 	}
 }
 
-// Run calls event for each change until ctx ends, with a zero one if some were lost. It
-// calls quiet when there was a change for which event reported true, and no other since.
+// Run calls event for each change until ctx ends, with a zero Event if changes were lost.
+// It calls quiet once event has returned true and has not done so again for pause.
 func (w *Watcher) Run(ctx context.Context, event func(fsnotify.Event) bool, quiet func()) {
 	defer func() { _ = w.fs.Close() }()
 	t := time.NewTimer(time.Hour)
@@ -89,14 +89,13 @@ func (w *Watcher) Run(ctx context.Context, event func(fsnotify.Event) bool, quie
 	}
 }
 
-// Leads reports whether name is one of some paths, or a directory that one is in at any
-// depth.
+// Leads reports whether name is one of paths or a directory above one of them.
 func Leads(name string, paths []string) bool {
 	return slices.ContainsFunc(paths, func(p string) bool { return p == name || strings.HasPrefix(p, name+"/") })
 }
 
-// Files watches files by the directories that they are in: a file that is replaced is
-// another one, and one that does not exist may appear, its directory too.
+// Files watches files through their directories, because a file may be replaced, and it or
+// its directory may not exist yet.
 type Files struct {
 	log     *slog.Logger
 	changed func()
@@ -150,7 +149,7 @@ func (f *Files) watch(ctx context.Context, paths []string) {
 		f.log.Warn("cannot watch files: changes there need a reload", "files", paths, "error", err)
 		return
 	}
-	var names []string // and where links end: their files are changed there
+	var names []string // paths, and the targets of those that are symbolic links
 	arm := func() {
 		names = nil
 		for _, p := range paths {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A file is seen when it appears, changes or goes, also where its directories do not
-// exist yet, are removed and made again, or its path is not clean.
+// The creation, change and removal of a file are reported, also if its directories do not
+// exist yet or are removed and re-created, or if its path is not clean.
 func TestFiles(t *testing.T) {
 	root := t.TempDir()
 	changed := make(chan struct{}, 1)

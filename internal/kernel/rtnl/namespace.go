@@ -12,7 +12,8 @@ import (
 // sizeRtGenMsg is struct rtgenmsg: the family, padded.
 const sizeRtGenMsg = 4
 
-// getNSID reads the number that a network namespace has here, by one of its attributes.
+// getNSID requests the number by which this network namespace knows the one that an
+// attribute names.
 func getNSID(attr uint16, value int) nl.Request {
 	return nl.NewRequest("get the number of a network namespace", unix.RTM_GETNSID, 0,
 		nl.Build(make([]byte, sizeRtGenMsg)...).Uint32(attr, uint32(value)))
@@ -37,9 +38,9 @@ func (c *Conn) NamespaceID(fd int) (id int, err error) {
 	return id, errs[0]
 }
 
-// GoneNamespaces gives those of these numbers, -1 for none, that name no network namespace
-// any more. The kernel frees a number before it deletes what is in the namespace (net/core/net_namespace.c,
-// cleanup_net).
+// GoneNamespaces returns the numbers that no longer name a network namespace; -1 stands for
+// none. The kernel frees a number before it deletes what is in the namespace
+// (net/core/net_namespace.c, cleanup_net).
 func (c *Conn) GoneNamespaces(nsids []int) (gone []int) {
 	rs := make([]nl.Request, len(nsids))
 	for i, id := range nsids {

@@ -82,8 +82,8 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
-// The message about a link that is moved has the number of its namespace, which names
-// none once that has ended.
+// The message about a moved link has the number of its namespace, which is invalid once the
+// namespace has ended.
 func TestNumbersOfNamespaces(t *testing.T) {
 	c := dial(t)
 	a, _ := pair(t, c)

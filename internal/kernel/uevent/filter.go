@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attachFilter has the kernel drop events of udevd of other subsystems, which would
-// wake the process. It is the filter of libudev (sd_device_monitor_filter_update): what
-// is no message of udevd passes.
+// attachFilter makes the kernel drop udevd's events of other subsystems, which would wake
+// the process. It is the filter of libudev (sd_device_monitor_filter_update): a message
+// that is not udevd's passes.
 func attachFilter(fd int, subsystems []string) error {
 	const offMagic, offSubsystem = 8, 24
 	load := func(at uint32) unix.SockFilter {
@@ -30,7 +30,7 @@ func attachFilter(fd int, subsystems []string) error {
 	return unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(prog)), Filter: &prog[0]})
 }
 
-// hash32 is MurmurHash2 with seed 0, by which udevd's header gives the subsystem.
+// hash32 is MurmurHash2 with seed 0, as which udevd's header has the subsystem.
 func hash32(s string) uint32 {
 	const m = 0x5bd1e995
 	b := []byte(s)

@@ -17,7 +17,7 @@ func TestHash(t *testing.T) {
 	}
 }
 
-// Only messages of the subsystems reach the socket, and what is none of udevd's.
+// Of udevd's messages only those of the subsystems reach the socket; all others do.
 func TestFilter(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

@@ -51,7 +51,7 @@ func TestDev(t *testing.T) {
 	}
 }
 
-// What the daemon costs does not grow with the CPUs of the host.
+// The memory of the daemon does not grow with the number of CPUs.
 func TestProcessors(t *testing.T) {
 	text, err := fs.ReadFile(Files, "systemd/ibnetworkd.service")
 	if err != nil || !strings.Contains(string(text), "\nEnvironment=GOMAXPROCS=2\n") {

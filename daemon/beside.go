@@ -91,9 +91,9 @@ func (b *beside) changed(e fsnotify.Event) int {
 	case filepath.Join(b.root, nmDevices):
 		manages = nmManages
 	default:
-		// A parent: one of the directories may have come, and with files in it.
+		// One of the directories may have come, with files in it, or have gone, with its watch.
 		for _, d := range []string{networkdLinks, nmDevices} {
-			if p := filepath.Join(b.root, d); e.Has(fsnotify.Create) && (p == e.Name || strings.HasPrefix(p, e.Name+"/")) {
+			if p := filepath.Join(b.root, d); e.Op != fsnotify.Chmod && (p == e.Name || strings.HasPrefix(p, e.Name+"/")) {
 				b.add()
 				return -1
 			}

@@ -85,6 +85,24 @@ func TestBeside(t *testing.T) {
 	if i := next(); i != 6 {
 		t.Fatalf("link %d, want 6", i)
 	}
+	// The directory of systemd-networkd is removed and made again.
+	links := filepath.Join(root, "run/systemd/netif/links")
+	if err := os.RemoveAll(links); err != nil {
+		t.Fatal(err)
+	}
+	if i := next(); i != 99 {
+		t.Fatalf("link %d, want 99", i)
+	}
+	if err := os.Mkdir(links, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(5 * time.Second); len(got) == 0 && time.Now().Before(deadline); {
+		write("run/systemd/netif/links/8", mine)
+		time.Sleep(time.Millisecond)
+	}
+	if i := next(); i != 8 {
+		t.Fatalf("link %d, want 8", i)
+	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)

@@ -78,6 +78,7 @@ func (w *Watcher) Run(ctx context.Context, event func(fsnotify.Event) bool, quie
 		case <-ctx.Done():
 			return
 		case e = <-w.fs.Events:
+			e.Name = filepath.Clean(e.Name) // what is in / begins with //
 		case <-w.fs.Errors:
 		case <-t.C:
 			quiet()

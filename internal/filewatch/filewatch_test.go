@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/fsnotify/fsnotify"
 )
 
 // The creation, change and removal of a file are reported, also if its directories do not
@@ -48,4 +50,22 @@ func TestFiles(t *testing.T) {
 		return os.Symlink(filepath.Join(root, "real"), file)
 	}())
 	do("an edit behind the link", os.WriteFile(filepath.Join(root, "real"), []byte("4"), 0o644))
+}
+
+// The watch of / names what is in it with two slashes, as when a file's first directory does
+// not exist yet.
+func TestNameBelowRoot(t *testing.T) {
+	w, err := New(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := make(chan bool)
+	go w.Run(t.Context(), func(e fsnotify.Event) bool {
+		got <- Leads(e.Name, []string{"/data/p.conf"})
+		return false
+	}, nil)
+	w.fs.Events <- fsnotify.Event{Name: "//data", Op: fsnotify.Create}
+	if !<-got {
+		t.Error("a directory that appears below / is not seen")
+	}
 }

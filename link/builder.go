@@ -87,6 +87,7 @@ func NewBuilder(s *Snapshot, r *Record, delayed map[string]Reason) *Builder {
 func (b *Builder) Fork() *Builder {
 	f := NewBuilder(b.Base, b.Record, b.Delayed)
 	f.Model, f.Plan.Steps, f.ChildWait = NewModel(b.Model.snap), slices.Clone(b.Plan.Steps), b.ChildWait
+	f.Model.last = b.Model.last
 	return f
 }
 

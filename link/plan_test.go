@@ -48,6 +48,19 @@ func host(t testing.TB) *Snapshot {
 	}
 }
 
+// What a copy of a plan makes has the index of no link that is.
+func TestForkIndex(t *testing.T) {
+	s := host(t)
+	s.Links = append(s.Links, Link{Index: 10, Name: "blue", Kind: KindVRF, VRF: &VRF{Table: 7}})
+	b := NewBuilder(s, &Record{}, nil)
+	b.Do(DelLink{On: TargetOf(&s.Links[3])})
+	f := b.Fork()
+	f.Do(AddVRF{On: Target{Link: "red"}, Table: 8})
+	if l, ok := f.Model.snap.LinkByName("red"); !ok || b.Now(l.Index) != nil {
+		t.Errorf("%+v", l)
+	}
+}
+
 // down takes ib0 down.
 func down(s *Snapshot, _ *Record) { s.Links[1].Flags &^= FlagUp | FlagLowerUp }
 

@@ -57,6 +57,9 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 	}
 	d.lastEnd = time.Now()
 	d.lastCost = d.lastEnd.Sub(c.start)
+	if c.sc.All || c.sc.RDMA || c.sc.PKeys {
+		d.ports = d.lastEnd
+	}
 	if c.debug {
 		d.log.Debug("cycle", "scope", c.sc.String(), "took", d.lastCost, "load", c.costs.load, "observe", c.costs.observe,
 			"plan", c.costs.plan, "apply", c.costs.apply, "report", c.costs.report)

@@ -155,6 +155,7 @@ type planned struct {
 type timing struct {
 	lastCost time.Duration
 	lastEnd  time.Time
+	ports    time.Time                 // when the ports were read last
 	tables   time.Time                 // when P_Key tables were read last
 	moved    time.Time                 // when something happened, or a port was another than before
 	settling map[link.Notice]time.Time // since when notices hold that have to last

@@ -36,7 +36,8 @@ func TestLoop(t *testing.T) {
 			t.Errorf("ib0.8001 is %s, made by us %v", s.State, s.MadeByUs)
 		}
 
-		// Nothing happens by itself but the slow read of the ports.
+		// Nothing happens by itself but the slow read of the ports, after the events of what was done.
+		time.Sleep(time.Second)
 		looks := sys.looked()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()

@@ -47,7 +47,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 			d.isReady = true
 			close(d.ready)
 		}
-		resetTimer(port, d.portWait())
+		resetTimer(port, time.Until(d.ports.Add(d.portWait()))) // a wake-up for something else does not put it off
 		next := d.delayed.next()
 		if d.reportDirty {
 			next = sooner(next, d.reportNext)

@@ -126,6 +126,43 @@ func TestTablesAtRest(t *testing.T) {
 	})
 }
 
+// The ports are read as often when the loop wakes for something else in between.
+func TestPortsBesideOtherWakes(t *testing.T) {
+	for name, c := range map[string]struct{ watchdog, every time.Duration }{
+		"a watchdog of 1 min": {watchdog: time.Minute}, "an address each 10 s": {every: 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sys := scoped{system(t, 1), make(chan Scope, 1000)}
+				r := startWith(t, Config{System: sys, Watchdog: c.watchdog}, &notes{}, &files{m: map[string]string{"10.ibnetwork": unit0}},
+					func(w func(Scope)) { sys.wake = w })
+				defer r.stop()
+				time.Sleep(10 * time.Second)
+				for len(sys.scopes) > 0 {
+					<-sys.scopes
+				}
+				if c.every == 0 {
+					time.Sleep(10 * time.Minute)
+				} else {
+					for end := time.Now().Add(10 * time.Minute); time.Now().Before(end); time.Sleep(c.every) {
+						r.Wake(Scope{Addrs: true})
+					}
+				}
+				synctest.Wait()
+				ports := 0
+				for len(sys.scopes) > 0 {
+					if sc := <-sys.scopes; sc.RDMA {
+						ports++
+					}
+				}
+				if ports < 9 || ports > 10 {
+					t.Errorf("the ports are read %d times in 10 minutes, want 10", ports)
+				}
+			})
+		})
+	}
+}
+
 // An event that concerns neither links nor ports causes no wait and no observation.
 func TestOtherEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -32,9 +32,10 @@ type Builder struct {
 	Derivation Derivation
 
 	// nextHops are those that the units of the links planned so far want, by ID;
-	// routesOver are routes over such.
+	// routesOver are routes over such, unmade why those that are not made are not.
 	nextHops   map[uint32]claim
 	routesOver map[routeKey]claim
+	unmade     map[uint32]Reason
 
 	unit  string
 	attrs map[int][]Attribute

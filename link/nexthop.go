@@ -143,6 +143,7 @@ func PlanNextHops(b *Builder, index int, u *units.Unit, groups bool) {
 	l := b.Link(index)
 	if why := vrfWait(b, l, u); why != (Reason{}) && !groups {
 		for _, n := range nextHopsOf(l, u) {
+			b.unmake(n.ID, why)
 			b.Block(b.Model.Target(l), SetNextHop{On: b.Model.Target(l), NextHop: n}, true, why)
 		}
 		return
@@ -169,6 +170,7 @@ func planNextHop(b *Builder, index int, n NextHopObject) {
 	op := SetNextHop{On: t, NextHop: n}
 	block := func(wait bool, why Reason) {
 		a.Why = why
+		b.unmake(n.ID, why)
 		b.Block(t, op, wait, why)
 	}
 	if why := b.claimNextHop(l, n); why != (Reason{}) {
@@ -203,12 +205,13 @@ func planNextHop(b *Builder, index int, n NextHopObject) {
 		}
 		op.Replace = b.Model.snap.NextHop(n.ID) != nil
 		if !b.DoFor(op, &a.Why) {
+			b.unmake(n.ID, cmp.Or(a.Why, Reason{Text: fmt.Sprintf("nexthop %d of %s was refused", n.ID, l.Name)}))
 			return
 		}
 	}
 	if missing != 0 {
-		a.Why = Reason{Code: CodeGatewayUnreached, Next: "ip nexthop show; ibnetctl status",
-			Text: fmt.Sprintf("nexthop group %d is without nexthop %d, which does not exist", n.ID, missing)}
+		a.Why = b.noNextHop(missing, fmt.Sprintf("nexthop group %d is without nexthop %d, which does not exist", n.ID, missing),
+			"ip nexthop show; ibnetctl status")
 		b.Block(t, nil, true, a.Why)
 	}
 }
@@ -244,6 +247,25 @@ func (b *Builder) claimNextHop(l *Link, n NextHopObject) Reason {
 		Next: "write another Id= into the unit of one of the links"}
 }
 
+// unmake notes why a nexthop that a unit wants is not made.
+func (b *Builder) unmake(id uint32, why Reason) {
+	if b.unmade == nil {
+		b.unmade = map[uint32]Reason{}
+	}
+	if _, known := b.unmade[id]; !known {
+		b.unmade[id] = why
+	}
+}
+
+// noNextHop is the reason of what needs a nexthop that does not exist. next is the next
+// step where no unit wants it; where one does, it is that of the nexthop.
+func (b *Builder) noNextHop(id uint32, text, next string) Reason {
+	if why, wanted := b.unmade[id]; wanted {
+		text, next = text+": "+why.Text, cmp.Or(why.Next, "ibnetctl status")
+	}
+	return Reason{Code: CodeGatewayUnreached, Text: text, Next: next}
+}
+
 // claimRoute says that the unit of a link planned before wants another route with the
 // same key over a nexthop.
 func (b *Builder) claimRoute(l *Link, r Route) Reason {
@@ -262,8 +284,8 @@ func (b *Builder) claimRoute(l *Link, r Route) Reason {
 	return Reason{}
 }
 
-// members are those of a group that exist, and one that does not; a reason why it
-// cannot be made of them, and whether that ends by itself.
+// members are those of a group that exist, and one that does not, which is the first whose
+// cause is known; a reason why it cannot be made of them, and whether that ends by itself.
 func members(b *Builder, n NextHopObject) (have []GroupMember, missing uint32, wait bool, why Reason) {
 	var ids []string
 	for _, m := range n.Group {
@@ -271,7 +293,10 @@ func members(b *Builder, n NextHopObject) (have []GroupMember, missing uint32, w
 		x := b.Model.snap.NextHop(m.ID)
 		switch {
 		case x == nil:
-			missing = cmp.Or(missing, m.ID)
+			_, known := b.unmade[missing]
+			if _, wanted := b.unmade[m.ID]; missing == 0 || wanted && !known {
+				missing = m.ID
+			}
 			continue
 		case len(x.Group) > 0 || x.Other:
 			return nil, 0, false, Reason{Code: CodeRefused, Next: "write the members of that group into Group=",
@@ -291,8 +316,8 @@ func members(b *Builder, n NextHopObject) (have []GroupMember, missing uint32, w
 		}
 	}
 	if len(have) == 0 {
-		why = Reason{Code: CodeGatewayUnreached, Next: "write [NextHop] with that Id=, or correct Group=",
-			Text: fmt.Sprintf("no nexthop of group %d exists (%s)", n.ID, strings.Join(ids, ", "))}
+		why = b.noNextHop(missing, fmt.Sprintf("no nexthop of group %d exists (%s)", n.ID, strings.Join(ids, ", ")),
+			"write [NextHop] with that Id=, or correct Group=")
 	}
 	return have, missing, true, why
 }
@@ -343,9 +368,8 @@ func planRouteOver(b *Builder, r Route) (wait bool, why Reason) {
 	n := b.Model.snap.NextHop(r.NextHopID)
 	switch {
 	case n == nil:
-		return true, Reason{Code: CodeGatewayUnreached,
-			Text: fmt.Sprintf("the route to %s leads over nexthop %d, which does not exist", r.Dst, r.NextHopID),
-			Next: "ip nexthop show; write [NextHop] with that Id=, or correct NextHop="}
+		return true, b.noNextHop(r.NextHopID, fmt.Sprintf("the route to %s leads over nexthop %d, which does not exist", r.Dst, r.NextHopID),
+			"ip nexthop show; write [NextHop] with that Id=, or correct NextHop=")
 	case r.Dst.Addr().Is6() && b.Model.snap.hasIPv4(*n):
 		return false, Reason{Code: CodeRefused,
 			Text: fmt.Sprintf("the IPv6 route to %s cannot lead over nexthop %d, which is IPv4 (%s)", r.Dst, r.NextHopID, n),

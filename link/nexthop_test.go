@@ -101,6 +101,26 @@ func TestNextHops(t *testing.T) {
 			"# waiting: ib0: no nexthop of group 20 exists (7, 8)\n" +
 			"#   then: ip nexthop add id 20 group 7/8 proto static\n" +
 			"#   next: write [NextHop] with that Id=, or correct Group=\n"},
+		{name: "bad a member of the same unit in no subnet", unit: net + "[NextHop]\nId=7\nGateway=10.77.0.1\n[NextHop]\nId=20\nGroup=6 7\n" +
+			"[Route]\nDestination=10.9.0.0/16\nNextHop=20\n", sys: have(nil, nil), want: "" +
+			"# waiting: ib0: gateway 10.77.0.1 of nexthop 7 is in no subnet of ib0\n" +
+			"#   then: ip nexthop add id 7 via 10.77.0.1 dev ib0 proto static\n" +
+			"#   next: give the link an address of the gateway's subnet, or write OnLink=yes\n" +
+			"# waiting: ib0: no nexthop of group 20 exists (6, 7): gateway 10.77.0.1 of nexthop 7 is in no subnet of ib0\n" +
+			"#   then: ip nexthop add id 20 group 6/7 proto static\n" +
+			"#   next: give the link an address of the gateway's subnet, or write OnLink=yes\n" +
+			"# waiting: ib0: the route to 10.9.0.0/16 leads over nexthop 20, which does not exist: no nexthop of group 20 exists (6, 7): " +
+			"gateway 10.77.0.1 of nexthop 7 is in no subnet of ib0\n" +
+			"#   then: ip route add 10.9.0.0/16 nhid 20 proto static\n" +
+			"#   next: give the link an address of the gateway's subnet, or write OnLink=yes\n"},
+		{name: "bad a group without a member of the same unit", unit: net + "[NextHop]\nId=7\nGateway=10.77.0.1\n[NextHop]\nId=20\nGroup=7 8\n",
+			sys: have(nil, nil, eth0), want: "" +
+				"ip nexthop add id 20 group 8 proto static\n" +
+				"# waiting: ib0: gateway 10.77.0.1 of nexthop 7 is in no subnet of ib0\n" +
+				"#   then: ip nexthop add id 7 via 10.77.0.1 dev ib0 proto static\n" +
+				"#   next: give the link an address of the gateway's subnet, or write OnLink=yes\n" +
+				"# waiting: ib0: nexthop group 20 is without nexthop 7, which does not exist: gateway 10.77.0.1 of nexthop 7 is in no subnet of ib0\n" +
+				"#   next: give the link an address of the gateway's subnet, or write OnLink=yes\n"},
 		{name: "bad a group of another program's group", unit: net + "[NextHop]\nId=21\nGroup=20\n", sys: have(nil, nil, eth0, both), want: "" +
 			"# blocked: ib0: nexthop 20 cannot be in group 21: it is id 20 group 8,3/7\n" +
 			"#   then: ip nexthop add id 21 group 20 proto static\n" +

@@ -63,7 +63,7 @@ func TestNextHop(t *testing.T) {
 		reached("over ib0")
 		d.wait("ib0", "without nexthop 8", 20*time.Second, func(s link.Status) bool {
 			for _, a := range s.Attributes {
-				if a.Why.Text == "nexthop group 20 is without nexthop 8, which does not exist" {
+				if strings.HasPrefix(a.Why.Text, "nexthop group 20 is without nexthop 8, which does not exist") {
 					return true
 				}
 			}

@@ -188,7 +188,7 @@ func TestPlan(t *testing.T) {
 			"ip link set ib0 type ipoib mode connected\n" +
 			"ip link set ib0 mtu 65520\n"},
 		{name: "bad connected mode on an adapter that cannot", unit: "[Link]\nMTUBytes=65520\n[IPoIB]\nMode=connected\n", addr: udAddr, want: "" +
-			"# blocked: ib0: ib0 does not offer connected mode (no RC flag in its address 00:00:00:48...): enhanced IPoIB, " +
+			"# blocked: ib0 does not offer connected mode (no RC flag in its address 00:00:00:48...): enhanced IPoIB, " +
 			"or a kernel without CONFIG_INFINIBAND_IPOIB_CM\n" +
 			"#   then: ip link set ib0 type ipoib mode connected\n" +
 			"#   next: write Mode=auto to accept datagram: its MTU is 4092 at most, where the group of the partition has an MTU of " +
@@ -198,13 +198,13 @@ func TestPlan(t *testing.T) {
 			"#   next: write MTUBytes=max: the link has no connected mode\n"},
 		{name: "OK the same with a driver that can be told", unit: "[IPoIB]\nMode=connected\n", addr: udAddr,
 			sys: func(s *link.Snapshot) { s.Host.EnhancedSwitch = true }, want: "" +
-				"# blocked: ib0: ib0 does not offer connected mode (no RC flag in its address 00:00:00:48...): enhanced IPoIB, " +
+				"# blocked: ib0 does not offer connected mode (no RC flag in its address 00:00:00:48...): enhanced IPoIB, " +
 				"or a kernel without CONFIG_INFINIBAND_IPOIB_CM\n" +
 				"#   then: ip link set ib0 type ipoib mode connected\n" +
 				"#   next: write Mode=auto to accept datagram, or load the driver with \"options ib_ipoib ipoib_enhanced=0\" in modprobe.d\n"},
 		{name: "bad connected mode where udev names enhanced IPoIB", unit: "[IPoIB]\nMode=connected\n", addr: udAddr,
 			sys: func(s *link.Snapshot) { s.Links[0].Driver, s.Links[0].NetDriver = "mlx5_core", "mlx5_core[ib_ipoib]" }, want: "" +
-				"# blocked: ib0: ib0 does not offer connected mode (no RC flag in its address 00:00:00:48...): the enhanced IPoIB of " +
+				"# blocked: ib0 does not offer connected mode (no RC flag in its address 00:00:00:48...): the enhanced IPoIB of " +
 				"mlx5_core has datagram mode only\n" +
 				"#   then: ip link set ib0 type ipoib mode connected\n" +
 				"#   next: write Mode=auto to accept datagram: its MTU is 4092 at most, where the group of the partition has an MTU of " +
@@ -236,7 +236,7 @@ func TestPlan(t *testing.T) {
 				"#   then: ip link set ib0 address 80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:99\n"},
 		{name: "bad no address to put a GUID in", unit: "[Link]\nGUID=0x0002c90300000099\n",
 			sys:  func(s *link.Snapshot) { s.Links[0].HWAddr = ib.HWAddr{} },
-			want: "# blocked: ib0: ib0 has no 20-byte InfiniBand address\n"},
+			want: "# blocked: ib0 has no 20-byte InfiniBand address\n"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.addr == "" {

@@ -90,7 +90,7 @@ func TestAddresses(t *testing.T) {
 			"ConfigureWithoutCarrier=yes\n", sys: down, want: "ip address add 10.0.0.1/24 broadcast 10.0.0.255 dev ib0\n"},
 		{name: "bad down, and not ours to bring up", unit: "[Link]\nActivationPolicy=manual\n[Network]\nAddress=10.0.0.1/24\n",
 			sys: down, want: "" +
-				"# waiting: ib0: ib0 is down\n" +
+				"# waiting: ib0 is down\n" +
 				"#   then: ip address add 10.0.0.1/24 broadcast 10.0.0.255 dev ib0\n" +
 				"#   next: ip link set ib0 up\n"},
 	})

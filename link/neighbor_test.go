@@ -40,13 +40,13 @@ func TestNeighbors(t *testing.T) {
 			"#   then: ip neighbour replace 10.0.0.2 lladdr " + hw + " dev ib0 nud permanent\n" +
 			"#   next: ip neighbour delete 10.0.0.2 dev ib0\n"},
 		{name: "bad an Ethernet address", unit: "[Neighbor]\nAddress=10.0.0.2\nLinkLayerAddress=02:00:00:00:00:02\n", want: "" +
-			"# blocked: ib0: ib0 is an IPoIB link: the address of neighbour 10.0.0.2 has 6 bytes, not 20\n" +
+			"# blocked: ib0 is an IPoIB link: the address of neighbour 10.0.0.2 has 6 bytes, not 20\n" +
 			"#   then: ip neighbour replace 10.0.0.2 lladdr 02:00:00:00:00:02 dev ib0 nud permanent\n" +
 			"#   next: correct LinkLayerAddress= in [Neighbor]; \"ip link show\" prints it on the other host\n"},
 		{name: "OK after the link comes up", unit: one, sys: down, want: "ip link set ib0 up\n" +
 			"ip neighbour replace 10.0.0.2 lladdr " + hw + " dev ib0 nud permanent\n"},
 		{name: "bad the link stays down", unit: "[Link]\nActivationPolicy=manual\n" + one, sys: down, want: "" +
-			"# waiting: ib0: ib0 is down: a neighbour needs it up\n" +
+			"# waiting: ib0 is down: a neighbour needs it up\n" +
 			"#   then: ip neighbour replace 10.0.0.2 lladdr " + hw + " dev ib0 nud permanent\n" +
 			"#   next: ip link set ib0 up\n"},
 		{name: "OK the section went", unit: "[Network]\n", sys: at(lladdr, true), want: "ip neighbour delete 10.0.0.2 dev ib0\n"},

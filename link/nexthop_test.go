@@ -134,7 +134,7 @@ func TestNextHops(t *testing.T) {
 			"#   then: ip route add fd01::/64 nhid 8 proto static metric 1024\n" +
 			"#   next: give that nexthop an IPv6 gateway, or correct NextHop=\n"},
 		{name: "bad the link is down", unit: "[Link]\nActivationPolicy=manual\n[NextHop]\nId=7\n", sys: down, want: "" +
-			"# waiting: ib0: ib0 is down: a nexthop needs it up\n" +
+			"# waiting: ib0 is down: a nexthop needs it up\n" +
 			"#   then: ip nexthop add id 7 dev ib0 proto static\n" +
 			"#   next: ip link set ib0 up\n"},
 		{name: "bad the loopback is down", unit: net + "[NextHop]\nId=9\nBlackhole=yes\n", sys: func(s *Snapshot, r *Record) {

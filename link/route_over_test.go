@@ -23,9 +23,9 @@ func TestRoutesOver(t *testing.T) {
 	testPlans(t, []planCase{
 		{name: "bad the VRF is missing", unit: net + "VRF=red\n[Route]\nDestination=10.9.0.0/16\nNextHop=8\n",
 			sys: func(s *Snapshot, r *Record) { s.NextHops = []NextHopObject{hop(8, 4)} }, want: "" +
-				"# waiting: ib0: ib0 is not in the VRF red\n" +
+				"# waiting: ib0 is not in the VRF red\n" +
 				"#   then: ip address add 10.0.0.1/24 broadcast 10.0.0.255 dev ib0\n" +
-				"# waiting: ib0: ib0 is not in the VRF red\n" +
+				"# waiting: ib0 is not in the VRF red\n" +
 				"#   then: ip route add 10.9.0.0/16 nhid 8 proto static\n"},
 		{name: "OK the link is down, and the route leads over another", unit: "[Link]\nActivationPolicy=manual\n[Route]\n" +
 			"Destination=10.9.0.0/16\nNextHop=8\n", sys: func(s *Snapshot, r *Record) {

@@ -87,7 +87,7 @@ func TestRoutes(t *testing.T) {
 			"#   then: ip route add 10.9.0.0/16 dev ib0 proto static scope link\n" +
 			"#   next: give one of the two another Metric=\n"},
 		{name: "bad the link is down", unit: "[Link]\nActivationPolicy=manual\n[Route]\nDestination=10.9.0.0/16\n", sys: down, want: "" +
-			"# waiting: ib0: ib0 is down: a route needs it up\n" +
+			"# waiting: ib0 is down: a route needs it up\n" +
 			"#   then: ip route add 10.9.0.0/16 dev ib0 proto static scope link\n" +
 			"#   next: ip link set ib0 up\n"},
 		{name: "bad an MTU below that of IPv6", unit: "[Route]\nDestination=fd01::/64\n", sys: func(s *Snapshot,

@@ -92,6 +92,14 @@ type Reason struct {
 	Next string `json:"next,omitempty"`
 }
 
+// Of is the text behind the name of the object that the reason is of, with the name once.
+func (r Reason) Of(name string) string {
+	if rest, ok := strings.CutPrefix(r.Text, name); ok && strings.HasPrefix(rest, " ") {
+		return r.Text
+	}
+	return name + ": " + r.Text
+}
+
 // Attribute compares one setting. Why is empty when Wanted and Actual agree or
 // nothing is wanted.
 type Attribute struct {
@@ -286,7 +294,7 @@ func (p Plan) String() string {
 		if w.Wait {
 			word = "waiting"
 		}
-		fmt.Fprintf(&b, "# %s: %s: %s\n", word, w.On, w.Reason.Text)
+		fmt.Fprintf(&b, "# %s: %s\n", word, w.Reason.Of(w.On.String()))
 		if w.Op != "" {
 			fmt.Fprintf(&b, "#   then: %s\n", w.Op)
 		}

@@ -19,6 +19,7 @@ import (
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/route"
+	"ibnetworkd/smctl/probe"
 )
 
 // routingTimeout bounds the wait for the answers of the subnet managers of this host.
@@ -132,27 +133,35 @@ func routingProblem(socket string, err error) string {
 
 // masterOf finds the manager that is the master of a fabric; nil with the reason, and the
 // next step, if none of this host reports to be it.
-func masterOf(ctx context.Context, f *fabric.Fabric, query routingQuery) (m *control.Routing, why string) {
+func masterOf(ctx context.Context, conn probe.Conn, f *fabric.Fabric, query routingQuery) (m *control.Routing, why string, err error) {
 	const files = "give its files with --root-guid-file and the like"
-	at, owner := fabric.None, f.LIDs()
+	at, lid, owner := fabric.None, ib.LID(0), f.LIDs()
 	// The own port shows which manager it follows.
 	if f.SMPort != fabric.None {
-		if l := f.Ports[f.SMPort].Info.MasterSMLID(); l.IsUnicast() && int(l) < len(owner) {
-			at = owner[l]
+		if lid = f.Ports[f.SMPort].Info.MasterSMLID(); lid.IsUnicast() && int(lid) < len(owner) {
+			at = owner[lid]
 		}
 	}
 	if at == fabric.None {
-		return nil, "the port does not say which subnet manager it follows: " + files
+		return nil, "the port does not say which subnet manager it follows: " + files, nil
 	}
 	switch m, problem := query(ctx, f.Ports[at].GUID); {
 	case m != nil && m.State == "Master":
-		return m, ""
+		return m, "", nil
 	case m != nil:
-		return nil, fmt.Sprintf("the ibnetsm on %s/%d is %s, not Master: run the command again when it is", m.Device, m.Port, m.State)
+		return nil, fmt.Sprintf("the ibnetsm on %s/%d is %s, not Master: run the command again when it is", m.Device, m.Port, m.State), nil
 	case problem != "":
-		return nil, problem
+		return nil, problem, nil
 	}
-	return nil, fmt.Sprintf("the subnet manager at %s (GUID %v) is not an ibnetsm of this host: %s", f.PortName(at), f.Ports[at].GUID, files)
+	found, err := probe.AskLID(ctx, conn, lid)
+	if err != nil {
+		return nil, "", err
+	}
+	what := "answers and is not an ibnetsm of this host: " + files
+	if len(found) == 0 {
+		what = fmt.Sprintf("does not answer at LID %d: start a subnet manager (ibnetctl sm status), or %s", uint16(lid), files)
+	}
+	return nil, fmt.Sprintf("the subnet manager at %s (GUID %v) %s", f.PortName(at), f.Ports[at].GUID, what), nil
 }
 
 // hints are what tables are computed with besides the fabric, and where that is from.
@@ -165,8 +174,11 @@ type hints struct {
 
 // ofManager completes options with those of the manager of a live fabric. What is given on
 // the command line counts first.
-func (o *routesOptions) ofManager(ctx context.Context, r *fabricRoutes, query routingQuery) error {
-	m, why := masterOf(ctx, r.Fabric, query)
+func (o *routesOptions) ofManager(ctx context.Context, conn probe.Conn, r *fabricRoutes, query routingQuery) error {
+	m, why, err := masterOf(ctx, conn, r.Fabric, query)
+	if err != nil {
+		return err
+	}
 	r.hints = hints{why: why}
 	if m != nil {
 		r.hints = hints{known: true, from: fmt.Sprintf("the ibnetsm on %s/%d", m.Device, m.Port)}

@@ -9,12 +9,15 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/cmd/ibnetctl/answer/answertest"
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
 	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/control"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/route"
@@ -70,7 +73,7 @@ func TestHintsOfManager(t *testing.T) {
 				route.FatTree, note, true, false},
 			{routesOptions{hints: hintFiles{compute: cn, hops: hops}}, reports(),
 				"2 compute nodes, 8 hop weights (compute nodes, hop weights as given; others are not known: " +
-					"the subnet manager at H-00001[1] (GUID " + own.String() + ") is not an ibnetsm of this host: give",
+					"the subnet manager at H-00001[1] (GUID " + own.String() + ") answers and is not an ibnetsm of this host: give",
 				"", "ibnetsm would change 24 of 132 entries, so another engine, hints or another subnet manager made them", false, false},
 			{routesOptions{hints: hintFiles{drained: []string{"S-0005"}}}, reports(&m),
 				"1 I/O node, 8 hop weights, 1 drained switch (of the ibnetsm on mlx5_0/1; drained switches as given)",
@@ -97,6 +100,38 @@ func TestHintsOfManager(t *testing.T) {
 		tables := routesOptions{tablesOnly: true}
 		if r, err := liveRoutes(t.Context(), conn, &tables, nil, nil); err != nil || len(r.LFT) == 0 {
 			t.Errorf("tables without how they are made: %v", err)
+		}
+	})
+}
+
+// Of a manager that has ended it is said that it does not answer, not of which host it is.
+func TestHintsOfAnEndedManager(t *testing.T) {
+	f := gen.FatTree2(8, 4)
+	synctest.Test(t, func(t *testing.T) {
+		s := simfabric.New(f, simfabric.Options{})
+		defer s.Close()
+		tr, err := s.Open(f.Ports[f.SMPort].GUID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = engine.New(tr, engine.Config{Partitions: partition.Default()}).Run(ctx) }()
+		time.Sleep(2 * time.Second)
+		cancel()
+		<-done
+		tr.Close()
+		conn, err := s.OpenClient(f.Ports[f.EndPorts[len(f.EndPorts)-1]].GUID, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		r, err := liveRoutes(t.Context(), conn, &routesOptions{}, nil, reports())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := r.hints.words(&r.opt); !strings.Contains(w, ") does not answer at LID ") || strings.Contains(w, "of this host") {
+			t.Errorf("hints %q", w)
 		}
 	})
 }

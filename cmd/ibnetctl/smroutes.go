@@ -153,7 +153,7 @@ func liveRoutes(ctx context.Context, conn probe.Conn, o *routesOptions, names fa
 		}
 		return r, nil
 	}
-	if err := o.ofManager(ctx, r, query); err != nil {
+	if err := o.ofManager(ctx, conn, r, query); err != nil {
 		return nil, err
 	}
 	if n := t.Inactive(); n > 0 {

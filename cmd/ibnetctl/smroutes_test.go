@@ -336,7 +336,7 @@ func foretell(t *testing.T, f *fabric.Fabric, cfg engine.Config, drain []ib.GUID
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w := blind.hints.words(&blind.opt); !strings.Contains(w, "is not an ibnetsm of this host: give its files") {
+	if w := blind.hints.words(&blind.opt); !strings.Contains(w, "answers and is not an ibnetsm of this host: give its files") {
 		t.Errorf("without the manager: %q", w)
 	}
 	if words == "" && cfg.Route.Engine == "" && r.SL == nil && blind.Engine == "" {

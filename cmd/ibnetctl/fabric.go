@@ -184,9 +184,9 @@ func (a *app) totals(v *view) {
 	for _, w := range v.Warnings {
 		a.say("", 2, a.paint(soso, "warning: "+w))
 	}
-	what, counted := "down, narrow or slow", "error counters: not checked (--bad reads them)."
+	what, counted := "not Active, narrow or slow", "error counters: not checked (--bad reads them)."
 	if c := v.counters; c != nil {
-		what, counted = "down, narrow, slow or erroring", countersText(f, c)
+		what, counted = "not Active, narrow, slow or erroring", countersText(f, c)
 	}
 	switch n := len(v.bad); {
 	case n == 0:

@@ -85,7 +85,7 @@ than 200, and in the largest fabrics rows of switches as counts.`,
 	f.BoolVar(&o.svg, "svg", false, "print a drawing as SVG")
 	f.BoolVar(&o.dot, "dot", false, "print a graph for Graphviz")
 	f.StringVarP(&o.file, "output", "o", "", "write to `FILE`; the suffix .svg or .dot selects the format")
-	f.BoolVar(&o.bad, "bad", false, "only links that are down, narrow, slow or have errors; exit status 1 if there is one")
+	f.BoolVar(&o.bad, "bad", false, "only links that are not Active, narrow, slow or have errors; exit status 1 if there is one")
 	f.BoolVar(&o.walk, "walk", false, "discover the fabric by directed routes and do not ask the subnet administrator")
 	f.StringVar(&o.match, "match", "", "only nodes whose name or GUID matches or contains `PATTERN`")
 	f.BoolVar(&o.totals, "totals", false, "only the totals")

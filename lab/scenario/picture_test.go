@@ -75,7 +75,7 @@ func TestTopologyOfMany(t *testing.T) {
 			g.Await("errors", time.Minute)
 			out, took = topology("--bad")
 			g.Logf("with the counters it took %v:\n%s", took.Round(time.Millisecond), out)
-			if !strings.Contains(out, "1 link is down, narrow, slow or erroring; error counters of all ") ||
+			if !strings.Contains(out, "1 link is not Active, narrow, slow or erroring; error counters of all ") ||
 				!strings.Contains(out, "counts at least 65535 symbol errors") {
 				g.Errorf("--bad:\n%s", out)
 			}

@@ -214,7 +214,7 @@ type Counters struct {
 	NotChecked int `json:"not_checked"`
 }
 
-// BadLink is a link that is down, narrow, slow or has errors, by its first end.
+// BadLink is a link that is not Active, narrow, slow or has errors, by its first end.
 type BadLink struct {
 	GUID  string `json:"guid"`
 	Port  int    `json:"port"`

@@ -79,12 +79,7 @@ func (a *app) renewCmd() *cobra.Command {
 	}
 }
 
-// each calls a method of the daemon for each name.
-func (a *app) each(cmd *cobra.Command, method string, args []string) error {
-	return a.withDaemon(cmd.Context(), func(c *client) error { return c.each(cmd.Context(), method, args, nil) })
-}
-
-// eachLink is each for links, whose names may be patterns.
+// eachLink calls a method of the daemon for each link; the names may be patterns.
 func (a *app) eachLink(cmd *cobra.Command, method string, args []string) error {
 	return a.withDaemon(cmd.Context(), func(c *client) error {
 		names, missing := c.expand(cmd.Context(), args)
@@ -200,7 +195,11 @@ one of higher priority is master.`,
 			Long: "Stops the subnet manager on the port. If a unit manages the port, it stays stopped until `ibnetctl sm " +
 				"start`, which returns the port to its unit.",
 			ValidArgsFunction: one(a.completePorts),
-			RunE:              func(cmd *cobra.Command, args []string) error { return a.each(cmd, "StopSubnetManager", args) },
+			RunE: func(cmd *cobra.Command, args []string) error {
+				return a.withDaemon(cmd.Context(), func(c *client) error {
+					return c.call(cmd.Context(), "StopSubnetManager", nil, c.portName(cmd.Context(), args[0]))
+				})
+			},
 		},
 		a.topologyCmd(),
 		a.smExplainCmd(),

@@ -191,7 +191,8 @@ Start here:
 
 A unit file that is saved is applied at once; WatchUnitFiles=no in
 ibnetworkd.conf makes edits wait for ibnetctl reload.
-A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1.`,
+A LINK is a network interface such as ib0, a PORT an RDMA port such as mlx5_0/1,
+also by the name of its link.`,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		Version:           version.String(),

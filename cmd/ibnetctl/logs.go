@@ -149,9 +149,6 @@ func aboutOf(d *api.Description, name string) (about, error) {
 	for i := range d.Links {
 		if l := &d.Links[i]; l.Name == name {
 			b.words = append(b.words, l.Name)
-			if l.IBDevice != "" {
-				port = findPort(d, fmt.Sprintf("%s/%d", l.IBDevice, l.Port))
-			}
 		}
 	}
 	if port != nil {

@@ -92,7 +92,7 @@ A
 .I LINK
 is a network interface such as ib0, a
 .I PORT
-an RDMA port such as mlx5_0/1.
+an RDMA port such as mlx5_0/1, also by the name of its link.
 Commands that only read also work without the daemon:
 .B ibnetctl
 then reads the system itself, and prints that it does.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -43,6 +44,16 @@ func TestPatterns(t *testing.T) {
 		got, err := pickPorts(d, strings.Fields(args))
 		if len(got) != want || (err != nil) != (want == 0) {
 			t.Errorf("%s: %d ports, %v", args, len(got), err)
+		}
+	}
+	for name, want := range map[string]string{"mlx5_2": "mlx5_2/1", "mlx5_2/1": "mlx5_2/1", "roce0": "mlx5_2/1"} {
+		if p := findPort(d, name); p == nil || fmt.Sprintf("%s/%d", p.IBDevice, p.Port) != want {
+			t.Errorf("%s: port %+v, want %s", name, p, want)
+		}
+	}
+	for _, name := range []string{"mlx5_0", "eth0", "mlx5_3/1"} {
+		if p := findPort(d, name); p != nil {
+			t.Errorf("%s: port %+v, want none", name, p)
 		}
 	}
 	var out bytes.Buffer

@@ -203,7 +203,7 @@ func findPort(d *api.Description, name string) *link.PortStatus {
 			return p
 		}
 	}
-	// A device name alone means its only port.
+	// A device name alone means its only port, a link the port below it.
 	var only *link.PortStatus
 	for i := range d.Ports {
 		if d.Ports[i].IBDevice == name {
@@ -212,6 +212,9 @@ func findPort(d *api.Description, name string) *link.PortStatus {
 			}
 			only = &d.Ports[i]
 		}
+	}
+	if i := slices.IndexFunc(d.Links, func(l link.Status) bool { return l.Name == name && l.Port != 0 }); only == nil && i >= 0 {
+		return findPort(d, fmt.Sprintf("%s/%d", d.Links[i].IBDevice, d.Links[i].Port))
 	}
 	return only
 }

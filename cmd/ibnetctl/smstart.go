@@ -33,7 +33,8 @@ start, the reason is printed and the exit status is 1.`,
 		ValidArgsFunction: one(a.completePorts),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDaemon(cmd.Context(), func(c *client) error {
-				if err := c.call(cmd.Context(), "StartSubnetManager", nil, args[0]); err != nil {
+				port := c.portName(cmd.Context(), args[0])
+				if err := c.call(cmd.Context(), "StartSubnetManager", nil, port); err != nil {
 					return err
 				}
 				if noWait {
@@ -41,7 +42,7 @@ start, the reason is printed and the exit status is 1.`,
 				}
 				ctx, cancel := context.WithTimeout(cmd.Context(), *timeout)
 				defer cancel()
-				return a.smStarted(ctx, c, args[0], verbose)
+				return a.smStarted(ctx, c, port, verbose)
 			})
 		},
 	}
@@ -49,6 +50,16 @@ start, the reason is printed and the exit status is 1.`,
 	c.Flags().BoolVarP(&verbose, "verbose", "v", false, "print each step")
 	timeout = timeoutFlag(c, time.Minute, "stop waiting after `TIME`; the start continues")
 	return c
+}
+
+// portName is how the daemon names the port that is meant; it refuses what means none.
+func (c *client) portName(ctx context.Context, word string) string {
+	if d, err := c.describe(ctx); err == nil {
+		if p := findPort(d, word); p != nil {
+			return fmt.Sprintf("%s/%d", p.IBDevice, p.Port)
+		}
+	}
+	return word
 }
 
 // smStarted waits until the subnet manager of the port runs, or cannot.

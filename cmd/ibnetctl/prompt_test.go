@@ -6,7 +6,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,6 +29,42 @@ func TestEditSurvivesCtrlC(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(root, "etc/systemd/network/10-ib0.ibnetwork")); err != nil {
 		t.Error(err)
+	}
+}
+
+// Who may not write the unit gets to know it before the editor opens.
+func TestEditChecksThatItMayWrite(t *testing.T) {
+	root := t.TempDir()
+	dir, opened := filepath.Join(root, "etc/systemd/network"), filepath.Join(root, "opened")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, mode := range map[string]os.FileMode{filepath.Dir(root): 0o755, root: 0o777, dir: 0o555} {
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("VISUAL", "touch "+opened+"; true")
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if os.Geteuid() == 0 {
+			// The thread ends with the goroutine: only this one is another user's.
+			runtime.LockOSThread()
+			if _, _, e := syscall.RawSyscall(syscall.SYS_SETRESUID, ^uintptr(0), 65534, ^uintptr(0)); e != 0 {
+				t.Error(e)
+				return
+			}
+		}
+		var errs bytes.Buffer
+		if code := run(t.Context(), []string{"--root", root, "edit", "10-ib0"}, strings.NewReader(""), &errs, &errs); code != exitDenied ||
+			!strings.Contains(errs.String(), "10-ib0.ibnetwork cannot be written: permission denied; run this as root") {
+			t.Errorf("exit %d: %s", code, &errs)
+		}
+	}()
+	<-done
+	if _, err := os.Stat(opened); err == nil {
+		t.Error("the editor was opened")
 	}
 }
 

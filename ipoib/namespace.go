@@ -88,7 +88,7 @@ func PlanLeave(b *link.Builder, index int, p *units.Partition) {
 	op := link.MoveLink{On: b.Model.Target(l), Parent: l.Parent, PKey: l.IPoIB.PKey.AsFull(), Namespace: p.Namespace()}
 	a := link.Attribute{Name: "NetworkNamespace", Wanted: link.NamespaceName(op.Namespace)}
 	if a.Why = noNamespace(b, l.Name, p); a.Why != (link.Reason{}) {
-		b.Block(op.On, op, false, a.Why)
+		b.Block(op.On, op, true, a.Why)
 	} else {
 		b.DoFor(op, &a.Why)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/link"
 	"ibnetworkd/smctl"
 )
 
@@ -61,12 +63,42 @@ func (a *app) reconfigureCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "reconfigure LINK...", Short: "apply the unit of a link again", Args: cobra.MinimumNArgs(1),
 		Long: "Compares each named link with its unit again and applies every difference at once, without waiting for a " +
-			"retry delay. " + patternHelp + ".",
+			"retry delay. Exits 1 if a link that is named has no unit or is left alone. " + patternHelp + ".",
 		ValidArgsFunction: a.completeLinks,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.eachLink(cmd, "Reconfigure", args)
+			return a.withDaemon(cmd.Context(), func(c *client) error {
+				names, errs := c.expand(cmd.Context(), args)
+				if err := c.each(cmd.Context(), "Reconfigure", names, errs); err != nil {
+					return err
+				}
+				d, err := c.describe(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return joined(notApplied(d, args))
+			})
 		},
 	}
+}
+
+// notApplied says of the links that are named, not those that fit a pattern, why no unit
+// is applied to them.
+func notApplied(d *api.Description, names []string) (errs []error) {
+	for i := range d.Links {
+		l := &d.Links[i]
+		if l.State != link.StateUnmanaged || !slices.Contains(names, l.Name) {
+			continue
+		}
+		switch r := l.Reason(); {
+		case r.Code == link.CodeNoUnit:
+			errs = append(errs, fail(exitFailure, "%s: no unit matches the link; to write one: ibnetctl edit 10-%s", l.Name, l.Name))
+		case r.Next != "":
+			errs = append(errs, fail(exitFailure, "%s; next: %s", r.Of(l.Name), r.Next))
+		default:
+			errs = append(errs, fail(exitFailure, "%s", r.Of(l.Name)))
+		}
+	}
+	return errs
 }
 
 func (a *app) renewCmd() *cobra.Command {

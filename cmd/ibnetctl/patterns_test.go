@@ -10,6 +10,31 @@ import (
 	"ibnetworkd/link"
 )
 
+// A link that is named and that no unit is applied to is an error of reconfigure, with the
+// next step.
+func TestReconfigureWithoutAUnit(t *testing.T) {
+	unmanaged := func(name string, why link.Reason) link.Status {
+		return link.Status{Name: name, State: link.StateUnmanaged, Reasons: []link.Reason{why}}
+	}
+	d := &api.Description{Links: []link.Status{
+		unmanaged("ib0", link.Reason{Code: link.CodeNoUnit, Text: "no unit matches ib0"}),
+		unmanaged("ib1", link.Reason{Code: link.CodeOtherManager, Text: "NetworkManager manages ib1: it is left alone", Next: "remove the unit"}),
+		unmanaged("ib2", link.Reason{Code: link.CodeUnmanaged, Text: "Unmanaged=yes in x"}), {Name: "ib3", State: link.StateConfigured}}}
+	for name, want := range map[string]string{
+		"ib0": "ib0: no unit matches the link; to write one: ibnetctl edit 10-ib0",
+		"ib1": "ib1: NetworkManager manages ib1: it is left alone; next: remove the unit",
+		"ib2": "ib2: Unmanaged=yes in x", "ib3": "", "ib*": "",
+	} {
+		text, err := "", joined(notApplied(d, []string{name}))
+		if err != nil {
+			text = err.Error()
+		}
+		if text != want || want != "" && exitCode(err) != exitFailure {
+			t.Errorf("%s: %q, want %q", name, text, want)
+		}
+	}
+}
+
 // Patterns stand for links that concern us, and for ports; a name stands for any
 // link, and nothing is shown twice.
 func TestPatterns(t *testing.T) {

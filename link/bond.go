@@ -2,6 +2,7 @@ package link
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -64,6 +65,7 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 			block(op, false, why)
 			return
 		}
+		fitBond(b, l, m, op)
 		if why, delayed := b.Delayed[DelayKey(op)]; delayed {
 			// Not even taken down: it was refused before.
 			block(op, why.Code == CodeInProgress, why)
@@ -77,6 +79,22 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 		b.Do(SetUp{On: on, Up: true})
 	}
 	planBondSettings(b, m.Index, makes, unit)
+}
+
+// fitBond lowers the MTU of a bond without slaves to that of a link which the kernel refused
+// there: an adapter may take less than others in connected mode, which shows when the mode
+// is set. A refusal no longer counts when the plan changes the MTU of the bond.
+func fitBond(b *Builder, l, m *Link, op SetMaster) {
+	if _, refused := b.Delayed[DelayKey(op)]; !refused {
+		return
+	}
+	if m.MTU > l.MTU && b.Record.MadeMaster(m) && len(b.Model.snap.Slaves(m.Index)) == 0 {
+		b.Do(SetMTU{On: b.Model.Target(m), MTU: l.MTU})
+	}
+	if was := b.Now(m.Index); was != nil && was.MTU != b.Link(m.Index).MTU {
+		b.Delayed = maps.Clone(b.Delayed)
+		delete(b.Delayed, DelayKey(op))
+	}
 }
 
 // bondMaker returns the unit that makes a bond and the link that it applies to: the one that

@@ -73,8 +73,10 @@ func TestMessages(t *testing.T) {
 		"[Network]\nAddress=10.1.1.255/24":                          `[Network] Address=: 10.1.1.255/24 is the broadcast address of its network; it is used as written`,
 		"[SubnetManager]\nPartition=8001 Members=ALL=full": `[SubnetManager] Partition=: 8001 is a decimal number; ` +
 			`it is read as 0x1f41; write 0x8001 if it is hexadecimal`,
-		"[Bond]\nName=bond0\nMIIMonitorSec=100": `"100" is not from 1ms to 10s; a bare number is seconds: write 100ms for milliseconds`,
-		"[Link]\nPFC=3":                         `[Link] unknown key "PFC", which belongs to [RoCE]; the assignment is ignored`,
+		"[SubnetManager]\nPartition=8001\tMembers=ALL=full": `8001 is a decimal number; it is read as 0x1f41; write 0x8001 if it is hexadecimal`,
+		"[SubnetManager]\nPartition=8001;Members=ALL=full":  `8001 is a decimal number; it is read as 0x1f41; write 0x8001 if it is hexadecimal`,
+		"[Bond]\nName=bond0\nMIIMonitorSec=100":             `"100" is not from 1ms to 10s; a bare number is seconds: write 100ms for milliseconds`,
+		"[Link]\nPFC=3":                                     `[Link] unknown key "PFC", which belongs to [RoCE]; the assignment is ignored`,
 	} {
 		_, problems := VerifyFile("a.ibnetwork", []byte("[Match]\nName=ib0\n"+text+"\n"))
 		if len(problems) != 1 || !strings.Contains(problems[0].String(), want) {

@@ -238,8 +238,8 @@ func modulesSection() SectionSpec {
 func parsePartitionRule(s string) (string, error) {
 	p, err := partition.ParseRule(s)
 	if err == nil {
-		key, _, _ := strings.Cut(strings.TrimSpace(s), " ")
-		err = decimalKey(key, p.PKey)
+		key := strings.TrimLeft(s, " \t;")
+		err = decimalKey(key[:strings.IndexAny(key+" ", " \t;")], p.PKey)
 	}
 	return s, err
 }

@@ -63,7 +63,7 @@ func (a *app) drain(ctx context.Context, socket, verb string, args []string) err
 	if socket == "" {
 		var err error
 		if sockets, err = control.Sockets(); err != nil {
-			return fail(exitFailure, "%w", err)
+			return err
 		}
 	}
 	out := answer.Drains{Schema: answer.Schema, OK: true, Subnets: []control.Drains{}}
@@ -73,7 +73,7 @@ func (a *app) drain(ctx context.Context, socket, verb string, args []string) err
 		err := control.Ask(ctx, s, strings.TrimSpace(verb+" "+word), &b)
 		cancel()
 		if err != nil {
-			return fail(exitFailure, "%w", err)
+			return err
 		}
 		var subnets []control.Drains
 		if err := json.Unmarshal(b.Bytes(), &subnets); err != nil {

@@ -54,7 +54,7 @@ func (w *walker) bond(l *link.Link, st *link.Status) {
 		if reason.Text != "" {
 			why = ": " + reason.Text
 		}
-		w.fail("interface", cmp.Or(reason.Code, link.CodeLinkDown), cmp.Or(reason.Next, "ibnetctl up "+l.Name), "%s is administratively down%s",
+		w.fail("interface", cmp.Or(reason.Code, link.CodeLinkDown), cmp.Or(reason.Next, w.upStep(l, st)), "%s is administratively down%s",
 			l.Name, why)
 		return
 	case !l.Carrier():

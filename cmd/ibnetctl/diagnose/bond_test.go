@@ -48,6 +48,22 @@ func TestBondWithoutUnit(t *testing.T) {
 	}
 }
 
+// A bond with a unit comes up with the daemon.
+func TestBondWithoutDaemon(t *testing.T) {
+	for _, stopped := range []bool{false, true} {
+		in := bonded()
+		in.Snapshot.Links[1].Flags, in.NoDaemon = 0, stopped
+		want := "ibnetctl up bond0"
+		if stopped {
+			want = "systemctl start ibnetworkd"
+		}
+		cs := Run(in, "bond0")
+		if k := cs[len(cs)-1].Checks[0]; k.Result != Fail || k.Next != want {
+			t.Errorf("%+v, want %q", k, want)
+		}
+	}
+}
+
 // What the status of a bond warns of is a note of its diagnosis with the next step, and
 // does not block the way.
 func TestBond(t *testing.T) {

@@ -125,9 +125,11 @@ func Run(in Input, only string) []Chain {
 			return nil
 		}
 	}
-	if c := host(in, only == "" && unit == nil || len(in.Snapshot.Devices) == 0); len(c.Checks) > 0 {
-		out = append(out, c)
+	h := host(in)
+	if len(h.Checks) > 0 {
+		out = append(out, h)
 	}
+	before := len(out)
 	if only == "" {
 		out = withNotices(in, out)
 	}
@@ -143,18 +145,20 @@ func Run(in Input, only string) []Chain {
 			out = append(out, Chain{On: w.name(), Checks: w.checks})
 		}
 	}
-	return append(out, bondChains(in, only, unit)...)
+	if out = append(out, bondChains(in, only, unit)...); only != "" && len(out) == before && !h.Failed() {
+		return nil // nothing has that name
+	}
+	return out
 }
 
-// host checks what concerns no single port: the daemon and, if devices is set, whether
-// there are devices.
-func host(in Input, devices bool) Chain {
+// host checks what concerns no single port: the daemon, and whether there are devices.
+func host(in Input) Chain {
 	c := Chain{On: "host"}
 	if in.NoDaemon && in.Units != nil && len(in.Units.Units) > 0 {
 		c.Checks = append(c.Checks, Check{Name: "daemon", Result: Warn, Code: codeNoDaemon, Next: startDaemon,
 			Text: "ibnetworkd is not running: no unit is applied, and no subnet manager is started"})
 	}
-	if !devices || len(in.Snapshot.Devices) > 0 {
+	if len(in.Snapshot.Devices) > 0 {
 		return c
 	}
 	if slices.Contains(in.Missing, "ib_core") {

@@ -155,6 +155,9 @@ func TestDaemonNotRunning(t *testing.T) {
 			}
 		}
 	}
+	if cs := Run(in, "nosuch"); len(cs) > 0 {
+		t.Errorf("a name that nothing has: %+v", cs)
+	}
 	in.Units = &units.Set{}
 	if cs := Run(in, ""); cs[0].On == "host" {
 		t.Errorf("a host without units: %+v", cs[0])

@@ -51,7 +51,7 @@ func (w *walker) ipoib(l *link.Link) {
 		}
 	}
 	if !l.Up() {
-		next := "ibnetctl up " + l.Name
+		next := w.upStep(l, st)
 		code, why := link.CodeLinkDown, ""
 		if (st == nil || st.Unit == "") && !w.named && !w.in.All {
 			w.checks = append(w.checks, Check{Name: "interface", Result: Spare, Code: code,
@@ -61,9 +61,6 @@ func (w *walker) ipoib(l *link.Link) {
 		if st != nil {
 			if r := st.Reason(); r.Text != "" {
 				why = ": " + r.Text
-			}
-			if w.in.NoDaemon && st.Unit != "" {
-				next = startDaemon
 			}
 			if st.Unit == "" {
 				next = "ip link set " + l.Name + " up; or write a unit that matches " + l.Name
@@ -123,6 +120,14 @@ func (w *walker) ipoib(l *link.Link) {
 		}
 	}
 	w.address(l)
+}
+
+// upStep is how a link comes up: by the daemon, which applies its unit when it starts.
+func (w *walker) upStep(l *link.Link, st *link.Status) string {
+	if w.in.NoDaemon && st != nil && st.Unit != "" {
+		return startDaemon
+	}
+	return "ibnetctl up " + l.Name
 }
 
 func (w *walker) address(l *link.Link) {

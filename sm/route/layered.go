@@ -139,17 +139,17 @@ func (b *builder) better(r *Result, opt Options) bool {
 		gain = layeredLater
 	}
 	y, base := b.inLayers(count, gain)
-	clear := base == nil
+	relieved := base == nil
 	switch {
 	case r.Engine == DOR:
-		clear = y.Worst <= gain*r.Worst
+		relieved = y.Worst <= gain*r.Worst
 	case base != nil:
-		clear = y.Worst <= gain*base.Worst
+		relieved = y.Worst <= gain*base.Worst
 	}
 	switch {
-	case clear:
+	case relieved:
 		*r = y
-	case r.Engine != DOR && b.prev == nil && b.prior == nil:
+	case r.Engine != DOR && b.prior == nil && !b.inForce():
 		*r = *base
 	default:
 		return false
@@ -157,19 +157,24 @@ func (b *builder) better(r *Result, opt Options) bool {
 	return true
 }
 
-// inLayers returns tables in layers and those of up/down. The latter are nil if the tables in
-// layers are clearly better than these can be with gain.
+// inLayers returns tables in layers, which depend on the graph and count alone, and those of
+// up/down. The latter are nil if the tables in layers are clearly better than these can be
+// with gain.
 func (b *builder) inLayers(count int, gain float64) (y Result, base *Result) {
-	many := b.pairs() > stackedPairs
+	many, search := b.pairs() > stackedPairs, true
 	if many {
 		quick := 0.0
-		if y, quick = b.stacked(count); y.Worst <= stackedClear*gain*quick {
+		y, quick = b.stacked(count)
+		search = y.Worst > stackedClear*layeredGain*quick
+		if !search && y.Worst <= stackedClear*gain*quick {
 			return y, nil
 		}
 	}
 	one := b.fresh()
-	if z := b.layered(&one, count); !many || z.Worst < y.Worst {
-		y = z
+	if search {
+		if z := b.layered(&one, count); !many || z.Worst < y.Worst {
+			y = z
+		}
 	}
 	return y, &one
 }
@@ -476,7 +481,7 @@ func (y *layered) bear(d int32, to dest, sign int64) {
 			continue
 		}
 		for _, l := range y.links(stretch{s, d, to.lid}) {
-			y.add(l, sign*y.hosts[s])
+			y.add(l, sign*y.hosts[s]*to.ports)
 		}
 	}
 }

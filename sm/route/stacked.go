@@ -34,7 +34,7 @@ type stacked struct {
 	*assignment
 	all  uint16     // a bit for each layer
 	up   []uint16   // by link: the layers in which it goes up
-	fits [][]uint16 // by LID and switch: the layers that the path fits into
+	fits [][]uint16 // by LID of dests and switch: the layers that the path fits into
 	pair [][]uint16 // by destination and switch: those for the paths to all of its LIDs
 	// order has the switches, nearest first, for LIDs with paths that are not the shortest.
 	order map[ib.LID][]int32
@@ -57,20 +57,10 @@ type fitting struct {
 }
 
 // stack returns the layers in which each link goes up. The first layer has the order of
-// place. The others begin at switches far from each other and continue along the multicast
+// pos. The others begin at switches far from each other and continue along the multicast
 // tree, whose paths are therefore up/down in all of them.
-func (b *builder) stack(place []float64, trunk []uint8, count int) []uint16 {
+func (b *builder) stack(pos []int32, trunk []uint8, count int) []uint16 {
 	up := make([]uint16, len(b.port))
-	add := func(k int, before func(s, t int32) bool) {
-		for s := range int32(b.n) {
-			first, end := b.linksOf(s)
-			for l := first; l < end; l++ {
-				if before(b.linkTo[l], s) {
-					up[l] |= 1 << k
-				}
-			}
-		}
-	}
 	tree := make([][]int32, b.n)
 	for s, p := range trunk {
 		if l := b.linkOf[s<<8|int(p)]; l != fabric.None {
@@ -80,17 +70,22 @@ func (b *builder) stack(place []float64, trunk []uint8, count int) []uint16 {
 	}
 	dist, rank := make([]int32, b.n), make([]float64, b.n)
 	for k, seed := range b.seeds(count) {
-		if k == 0 {
-			add(k, func(s, t int32) bool { return place[s] < place[t] })
-			continue
+		if k > 0 {
+			b.bfs(dist, nil, seed)
+			rnd := rand.New(rand.NewPCG(uint64(k), uint64(b.n)))
+			for s := range rank {
+				rank[s] = float64(dist[s]) + rnd.Float64()
+			}
+			pos = orderOf(rank, func(s int32) []int32 { return tree[s] })
 		}
-		b.bfs(dist, nil, seed)
-		rnd := rand.New(rand.NewPCG(uint64(k), uint64(b.n)))
-		for s := range rank {
-			rank[s] = float64(dist[s]) + rnd.Float64()
+		for s := range int32(b.n) {
+			first, end := b.linksOf(s)
+			for l := first; l < end; l++ {
+				if pos[b.linkTo[l]] < pos[s] {
+					up[l] |= 1 << k
+				}
+			}
 		}
-		pos := orderOf(rank, func(s int32) []int32 { return tree[s] })
-		add(k, func(s, t int32) bool { return pos[s] < pos[t] })
 	}
 	return up
 }
@@ -99,18 +94,17 @@ func newStacked(g *graph, up []uint16, count int) *stacked {
 	y := &stacked{assignment: newAssignment(g, &minHop{g: g}, 0), all: 1<<count - 1, up: up, order: map[ib.LID][]int32{},
 		front: make([]uint16, g.n), at: fabric.None,
 		falls: make([]uint16, g.n), was: make([]fitting, g.n), stays: make([]bool, g.n)}
-	rows := func(n int) [][]uint16 {
-		flat, out := slices.Repeat([]uint16{y.all}, n*g.n), make([][]uint16, n)
-		for i := range out {
-			out[i] = flat[i*g.n : (i+1)*g.n]
+	row := func() []uint16 { return slices.Repeat([]uint16{y.all}, g.n) }
+	y.fits, y.pair, y.later = make([][]uint16, g.top+1), make([][]uint16, g.n), [][]uint16{row()}
+	for d, dests := range g.dests {
+		y.pair[d] = row()
+		for _, to := range dests {
+			y.fits[to.lid] = row()
 		}
-		return out
+		for len(y.later) <= len(dests) {
+			y.later = append(y.later, row())
+		}
 	}
-	most := 0
-	for _, dests := range g.dests {
-		most = max(most, len(dests))
-	}
-	y.fits, y.pair, y.later = rows(g.top+1), rows(g.n), rows(most+1)
 	return y
 }
 
@@ -288,7 +282,7 @@ func (b *builder) stacked(count int) (r Result, one float64) {
 	trunk, bound := s.trunk(order), s.bound()
 	base := newAssignment(s.graph, e, 0)
 	base.pass()
-	y := newStacked(s.graph, s.stack(s.placesOf(order), trunk, count), count)
+	y := newStacked(s.graph, s.stack(pos, trunk, count), count)
 	y.begin(e, base.lft)
 	var best Result
 	worst := int64(math.MaxInt64)

@@ -196,3 +196,36 @@ func (a *acyclic) reorder() {
 		a.pos[e] = a.places[i]
 	}
 }
+
+// sort orders the links for turns that were counted without add. It returns false if they
+// have a cycle.
+func (a *acyclic) sort() bool {
+	n := int32(len(a.pos))
+	in, queue := make([]int32, n), make([]int32, 0, n)
+	next := func(e int32, yield func(int32)) {
+		first, _ := a.g.linksOf(a.g.linkTo[e])
+		for k, count := range a.count[a.turn[e]:a.turn[e+1]] {
+			if count > 0 {
+				yield(first + int32(k))
+			}
+		}
+	}
+	for e := range n {
+		next(e, func(t int32) { in[t]++ })
+	}
+	for e := range n {
+		if in[e] == 0 {
+			queue = append(queue, e)
+		}
+	}
+	for i := 0; i < len(queue); i++ {
+		a.pos[queue[i]] = int32(i)
+		next(queue[i], func(t int32) {
+			if in[t]--; in[t] == 0 {
+				queue = append(queue, t)
+			}
+		})
+	}
+	a.work += len(a.count)
+	return len(queue) == len(a.pos)
+}

@@ -1,6 +1,7 @@
 package route_test
 
 import (
+	"math/rand/v2"
 	"syscall"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ func spent() time.Duration {
 }
 
 // With 5,184 hosts, tables in layers are computed in a fraction of the time of tables on one
-// lane, and the busiest link has a fraction of the flows.
+// lane, and the busiest link has a fraction of the flows. After a cut nearly all levels stay.
 func TestLayeredSpeed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
@@ -41,8 +42,20 @@ func TestLayeredSpeed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		g := cut(f, rand.New(rand.NewPCG(1, 1)), 1)
+		at = spent()
+		after, _ := route.Build(g, hinted(route.Options{Layers: 8}, &r))
+		cutTook := spent() - at
+		n, all := levelsChanged(g, &r, &after)
 		t.Logf("%s: %s in %v of CPU, %.0f flows on a link; %s on one lane in %v, %.0f flows", c.Name, r.Engine, took, r.Worst, one.Engine, single,
 			one.Worst)
+		t.Logf("after a cut: %s in %v, %.0f flows, %d of %d levels change", after.Engine, cutTook, after.Worst, n, all)
+		if loop := route.CreditLoop(g, after.LFT, after.SL); loop != nil || route.Measure(g, after.LFT).Lost > 0 {
+			t.Errorf("%s: after a cut, paths are lost or loop: %v", c.Name, loop)
+		}
+		if cutTook > 3*took || n*1000 > all {
+			t.Errorf("%s: after a cut %.2f of the time, and %d of %d levels change", c.Name, cutTook.Seconds()/took.Seconds(), n, all)
+		}
 		if r.Engine != route.Layered || took > single*2/3 || r.Worst > c.flows*one.Worst {
 			t.Errorf("%s: %.2f of the time and %.2f of the flows of one lane", c.Name, took.Seconds()/single.Seconds(), r.Worst/one.Worst)
 		}

@@ -34,6 +34,14 @@ func (b *builder) resumed(opt Options) (r Result, ok bool) {
 	if err != nil || len(opt.SL) != b.n || len(b.prev) != b.n {
 		return r, false
 	}
+	if b.first == nil && b.pairs() > stackedPairs {
+		from := *b
+		from.graph = b.sharedIn(b.prev)
+		if r, ok = from.resumed(opt); ok {
+			b.spread(from.graph, r.LFT)
+		}
+		return r, ok
+	}
 	empty := 0
 	for _, row := range b.prev {
 		if len(row) == 0 {
@@ -43,16 +51,21 @@ func (b *builder) resumed(opt Options) (r Result, ok bool) {
 	if empty*resumedNew > b.n {
 		return r, false
 	}
-	var one Result
+	one := Result{Engine: UpDown}
 	if b.prior == nil {
 		one = b.fresh()
 	} else {
-		from := *b
-		from.prev = nil
-		one = Result{Engine: UpDown, NumLayers: 1}
-		from.ordered(&one, b.connectedOrder(b.prior))
+		one.Order = b.named(b.connectedOrder(b.prior))
 	}
-	worst, bound := int64(one.Worst*16), b.bound()
+	// On demand: with many hosts these tables take longer than the search for paths.
+	worst := func() int64 {
+		if one.LFT == nil {
+			from := builder{graph: b.graph}
+			from.ordered(&one, b.connectedOrder(b.prior))
+		}
+		return int64(one.Worst * 16)
+	}
+	bound := b.bound()
 	t := newTurns(b.graph)
 	tree := b.forest(t, opt.Trunk)
 	if !tree.whole() {
@@ -66,18 +79,19 @@ func (b *builder) resumed(opt Options) (r Result, ok bool) {
 	least, left := 0, layeredWork
 	for try := 0; try < resumedTries && left > layeredWork/2; try++ {
 		y := newLayered(b, t, one.Order, trunk, count)
-		ok := y.resume(b.prev, opt.SL, max(bound, worst), try)
-		// On a large torus mostly no ways are found, and what is from nothing waits for that.
-		if left -= y.visited(); best == nil && b.n > 128 && left < layeredWork*7/8 {
-			break
-		}
-		if !ok || y.worst() > resumedWorst*worst {
+		ok := y.resume(b.prev, opt.SL, func() int64 { return max(bound, worst()) }, try)
+		left -= y.visited()
+		if !ok || y.worst() > resumedWorst*worst() {
+			// On a large torus mostly no ways are found, and what is from nothing waits for that.
+			if b.first != nil || best == nil && b.n > 128 && left < layeredWork*7/8 {
+				break
+			}
 			continue
 		}
 		if n := y.changed(opt.SL); best == nil || n < least {
 			best, least = y, n
 		}
-		if least == 0 {
+		if least == 0 || b.first != nil {
 			break
 		}
 	}
@@ -110,6 +124,9 @@ func (y *layered) takeOver(lft [][]uint8, of Layers) bool {
 			}
 		}
 	})
+	if y.first != nil {
+		return y.takeAll(of)
+	}
 	for s := range int32(y.n) {
 		for d := range s {
 			k := of[s][d] % uint8(len(y.layers))
@@ -128,14 +145,33 @@ func (y *layered) takeOver(lft [][]uint8, of Layers) bool {
 	return true
 }
 
+// takeAll puts all paths into their layers and sorts each layer once, which is much less work
+// than to add turn after turn. It returns false if a layer has a cycle.
+func (y *layered) takeAll(of Layers) bool {
+	for s := range int32(y.n) {
+		for d := range s {
+			k := of[s][d] % uint8(len(y.layers))
+			y.of[s][d], y.of[d][s] = k, k
+			a := y.layers[k]
+			for _, p := range y.others(stretch{s, d, 0}) {
+				path := y.links(p)
+				for i := 1; i < len(path); i++ {
+					a.count[a.at(path[i-1], path[i])]++
+				}
+			}
+		}
+	}
+	return !slices.ContainsFunc(y.layers, func(a *acyclic) bool { return !a.sort() })
+}
+
 // resume is takeOver with ways for all that has none, then with the busiest links relieved
 // down to limit, or less if they had less. It is false where some LID has no way.
-func (y *layered) resume(lft [][]uint8, of Layers, limit int64, try int) bool {
+func (y *layered) resume(lft [][]uint8, of Layers, limit func() int64, try int) bool {
 	if !y.takeOver(lft, of) {
 		return false
 	}
 	y.each(func(d int32, to dest) { y.bear(d, to, 1) })
-	limit = min(limit, y.worst()+y.worst()/4)
+	had := y.worst() + y.worst()/4
 	y.frozen = true
 	var all, lacking []goal
 	y.each(func(d int32, to dest) {
@@ -152,7 +188,7 @@ func (y *layered) resume(lft [][]uint8, of Layers, limit int64, try int) bool {
 	if !y.place(lacking, all, try) {
 		return false
 	}
-	y.ease(limit)
+	y.ease(min(limit(), had))
 	return y.visited() <= layeredWork
 }
 

@@ -2,23 +2,53 @@ package route
 
 import "ibnetworkd/ib"
 
-// shared returns the graph with about pairs pairs of a switch and a LID at most: the ports of
-// a switch are grouped, and the LIDs of the first port of a group represent the group.
+// shared returns the graph with about pairs pairs of a switch and a LID at most.
 func (g *graph) shared(pairs int) *graph {
-	size := (g.pairs() + pairs - 1) / pairs // of a group
+	size := (g.pairs() + pairs - 1) / pairs
+	return g.grouped(func(_, n int, _, _ []dest) bool { return n < size })
+}
+
+// sharedIn returns the graph with the ports of a switch grouped that tables have on the same
+// paths.
+func (g *graph) sharedIn(lft [][]uint8) *graph {
+	entry := func(row []uint8, to dest) uint8 {
+		if int(to.lid) < len(row) {
+			return row[to.lid]
+		}
+		return NoPort
+	}
+	return g.grouped(func(d, _ int, first, next []dest) bool {
+		for s, row := range lft {
+			if s == d || len(row) == 0 {
+				continue
+			}
+			for i := range next {
+				// New hosts have no path yet, and get one each.
+				if port := entry(row, next[i]); port == NoPort || port != entry(row, first[i]) {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+// grouped returns the graph with the ports of each switch grouped: the LIDs of the first port
+// of a group represent the group. joins decides whether one more port joins a group of n.
+func (g *graph) grouped(joins func(d, n int, first, next []dest) bool) *graph {
 	p := *g
 	p.dests, p.first = make([][]dest, g.n), make([]ib.LID, g.top+1)
-	for s, all := range g.dests {
-		var lead []dest // of the first port of the group
+	for d, all := range g.dests {
+		var lead []dest // of the first port
 		ports := 0
 		for len(all) > 0 {
 			n := 1
 			for n < len(all) && all[n].port == all[0].port {
 				n++
 			}
-			if ports%size == 0 || len(lead) != n || lead[0].kind != all[0].kind {
-				p.dests[s] = append(p.dests[s], all[:n]...)
-				lead, ports = p.dests[s][len(p.dests[s])-n:], 0
+			if len(lead) != n || lead[0].kind != all[0].kind || !joins(d, ports, lead, all[:n]) {
+				p.dests[d] = append(p.dests[d], all[:n]...)
+				lead, ports = p.dests[d][len(p.dests[d])-n:], 0
 				for i := range lead {
 					lead[i].ports = 0
 				}

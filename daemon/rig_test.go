@@ -185,12 +185,30 @@ func (f *files) load() *units.Set {
 	return units.Load([]units.Root{{Path: "/etc/systemd/network", FS: fs}})
 }
 
+// logged is what the daemon has logged. It logs on, also between two reads of a test.
+type logged struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(b)
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
 type rig struct {
 	*Daemon
 	sys  *memory
 	f    *files
 	n    *notes
-	log  *bytes.Buffer
+	log  *logged
 	stop func()
 }
 
@@ -217,7 +235,7 @@ func start(t *testing.T, sys System, n *notes, f *files, load func() *units.Set,
 // startWith is start with the parts of a Config.
 func startWith(t *testing.T, cfg Config, n *notes, f *files, wake func(func(Scope))) *rig {
 	t.Helper()
-	r := &rig{n: n, f: f, log: &bytes.Buffer{}}
+	r := &rig{n: n, f: f, log: &logged{}}
 	if cfg.Load == nil {
 		cfg.Load = f.load
 	}

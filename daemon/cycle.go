@@ -184,31 +184,30 @@ func (c *cycle) observe(ended []absence) error {
 	return nil
 }
 
-// read makes a new snapshot the present one.
-func (c *cycle) read(sc Scope) (err error) {
-	var s *link.Snapshot
-	c.timed(&c.costs.observe, func() { s, err = c.cfg.System.Observe(sc, c.needs(sc)) })
+// read makes a new snapshot the present one. If a link that was made here is not in it,
+// the events are taken again: it may have been moved since, and a bond goes before the
+// last of its slaves. The kernel unlists a link and queues its message under one lock
+// (net/core/dev.c, __dev_change_net_namespace, unregister_netdevice_many_notify).
+func (c *cycle) read(sc Scope) error {
+	s, err := c.snapshot(sc)
+	if err == nil && c.rec.Missing(s) {
+		if late := c.happened(); !late.Empty() {
+			c.moved(late)
+			late.Moved = nil
+			c.Wake(late)
+			s, err = c.snapshot(late)
+		}
+	}
 	if err == nil {
-		c.missing(s)
 		c.adopt(s, &c.rest.dirty)
 		c.cancelGone()
 	}
 	return err
 }
 
-// missing takes the events again if a link that was made here is not in a new snapshot:
-// it may have been moved after they were taken. The kernel unlists a link and queues its
-// message under one lock (net/core/dev.c, __dev_change_net_namespace).
-func (c *cycle) missing(s *link.Snapshot) {
-	if !c.rec.Missing(s) {
-		return
-	}
-	late := c.happened()
-	c.moved(late)
-	late.Moved = nil
-	if !late.Empty() {
-		c.Wake(late)
-	}
+func (c *cycle) snapshot(sc Scope) (s *link.Snapshot, err error) {
+	c.timed(&c.costs.observe, func() { s, err = c.cfg.System.Observe(sc, c.needs(sc)) })
+	return s, err
 }
 
 // round plans once, applies and reads what came of it. It reports false when

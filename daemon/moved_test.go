@@ -101,3 +101,57 @@ func TestNamespaceOfVLANEnds(t *testing.T) {
 		r.stop()
 	})
 }
+
+// vanishing has the bond of its link removed with it: the message about the link comes
+// when the bond has been observed.
+type vanishing struct {
+	moving
+	bond, link bool
+}
+
+func (v *vanishing) Observe(sc Scope, n Needs) (*link.Snapshot, error) {
+	remove := func(name string) {
+		v.change(func(s *link.Snapshot) {
+			s.Links = slices.DeleteFunc(s.Links, func(l link.Link) bool { return l.Name == name })
+			for i := range s.Links {
+				s.Links[i].Master = 0
+			}
+		})
+	}
+	switch {
+	case v.bond:
+		v.bond, v.link = false, true
+		remove("bond0")
+		v.change(func(s *link.Snapshot) {
+			l, _ := s.LinkByName("ib0")
+			v.events.link(l.Index)
+		})
+	case v.link:
+		v.link = false
+		remove("ib0")
+	}
+	return v.memory.Observe(sc, n)
+}
+
+// A bond that the kernel removes with its last slave is not made again for a link that is
+// going.
+func TestBondGoesBeforeItsSlave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := &vanishing{moving: moving{memory: system(t, 1)}}
+		r := startWith(t, Config{System: sys, Events: sys}, &notes{}, &files{m: map[string]string{
+			"10.ibnetwork": "[Match]\nName=ib0\n[Bond]\nName=bond0\n"}}, func(w func(Scope)) { sys.wake = w })
+		if got := strings.Join(sys.take(), "\n"); !strings.Contains(got, "ip link set ib0 master bond0") {
+			t.Fatalf("no bond was made: %s", got)
+		}
+		if err := r.ask(t.Context(), func(context.Context) error { sys.bond = true; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		r.Wake(Scope{All: true})
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if got := sys.take(); len(got) > 0 {
+			t.Errorf("after the link went: %s", strings.Join(got, "\n"))
+		}
+		r.stop()
+	})
+}

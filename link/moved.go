@@ -58,8 +58,8 @@ func (r *Record) Leave(e MoveEvent) bool {
 	return true
 }
 
-// Missing reports that a link that was made and can be moved to another network
-// namespace is not in a snapshot.
+// Missing reports that a link that was made is not in a snapshot: it may have been moved
+// to another network namespace, or deleted with another link.
 func (r *Record) Missing(s *Snapshot) bool {
 	gone := func(m Made) bool { _, there := s.LinkByName(m.Name); return !there && m.On != 0 }
 	return slices.ContainsFunc(r.Made, gone) || slices.ContainsFunc(r.Links, func(e *LinkRecord) bool {
@@ -67,7 +67,7 @@ func (r *Record) Missing(s *Snapshot) bool {
 		if e.Ifindex == 0 {
 			_, there = s.LinkByName(e.Name)
 		}
-		return e.Child && !there
+		return (e.Child || e.master()) && !there
 	})
 }
 

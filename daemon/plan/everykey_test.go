@@ -38,7 +38,7 @@ var lawValues = map[string]map[string][]string{
 }
 
 // lawSeeds is for longer runs by hand.
-var lawSeeds = flag.Int("seeds", 700, "random systems of TestLawsOfEveryKey")
+var lawSeeds = flag.Int("seeds", 3000, "random systems of TestLawsOfEveryKey")
 
 // foundSeeds are further seeds that once needed a second plan.
 var foundSeeds = []int{792, 1244, 2446, 2686, 4847, 7350, 11522, 11541, 13869, 13955, 17521, 18045, 29922, 39023}

@@ -103,14 +103,14 @@ func TestRoutesOver(t *testing.T) {
 	})
 }
 
-// Of two units with one route over different nexthops the first has it, each time.
-func TestRouteOverOfTwoLinks(t *testing.T) {
-	s, r := host(t), &Record{}
-	s.NextHops = []NextHopObject{{ID: 7, Family: 4, Ifindex: 9, Dev: "eth0"}, {ID: 8, Family: 4, Ifindex: 9, Dev: "eth0"}}
+// firstHasRoute checks that of two units with one route that of ib0 has it, in each of two
+// plans, and that of eth0 is blocked.
+func firstHasRoute(t *testing.T, s *Snapshot, r *Record, ib0, eth0 *units.Unit) {
+	t.Helper()
 	for round := range 2 {
 		b := NewBuilder(s, r, nil)
-		PlanRoutesOver(b, 4, unit(t, "[Route]\nDestination=10.9.0.0/16\nNextHop=7\n"))
-		PlanRoutesOver(b, 9, unit(t, "[Route]\nDestination=10.9.0.0/16\nNextHop=8\n"))
+		PlanRoutesOver(b, 4, ib0)
+		PlanRoutesOver(b, 9, eth0)
 		if len(b.Plan.Steps) != 1-round || len(b.Plan.Blocked) != 1 || b.Plan.Blocked[0].On.Link != "eth0" ||
 			b.Plan.Blocked[0].Reason.Text != "the unit of ib0 has another route to 10.9.0.0/16 with metric 0" {
 			t.Errorf("round %d:\n%s", round, b.Plan.String())
@@ -121,6 +121,13 @@ func TestRouteOverOfTwoLinks(t *testing.T) {
 		}
 		s = b.Model.snap
 	}
+}
+
+// Of two units with one route over different nexthops the first has it, each time.
+func TestRouteOverOfTwoLinks(t *testing.T) {
+	s, r := host(t), &Record{}
+	s.NextHops = []NextHopObject{{ID: 7, Family: 4, Ifindex: 9, Dev: "eth0"}, {ID: 8, Family: 4, Ifindex: 9, Dev: "eth0"}}
+	firstHasRoute(t, s, r, unit(t, "[Route]\nDestination=10.9.0.0/16\nNextHop=7\n"), unit(t, "[Route]\nDestination=10.9.0.0/16\nNextHop=8\n"))
 }
 
 // The same for routes over several links that both units had made, one after the other.
@@ -137,20 +144,7 @@ func TestRouteOverSeveralOfTwoLinks(t *testing.T) {
 	PlanRoutesOver(b, 9, way("eth0"))
 	r.Intend(b.Plan.Steps[0].Op)
 	r.Done(b.Plan.Steps[0].Op)
-	for round := range 2 {
-		b := NewBuilder(s, r, nil)
-		PlanRoutesOver(b, 4, way("ib0"))
-		PlanRoutesOver(b, 9, way("eth0"))
-		if len(b.Plan.Steps) != 1-round || len(b.Plan.Blocked) != 1 || b.Plan.Blocked[0].On.Link != "eth0" ||
-			b.Plan.Blocked[0].Reason.Text != "the unit of ib0 has another route to 10.9.0.0/16 with metric 0" {
-			t.Errorf("round %d:\n%s", round, b.Plan.String())
-		}
-		for _, x := range b.Plan.Steps {
-			r.Intend(x.Op)
-			r.Done(x.Op)
-		}
-		s = b.Model.snap
-	}
+	firstHasRoute(t, s, r, way("ib0"), way("eth0"))
 }
 
 // A nexthop of a link that the plan takes down and up waits for its carrier, which comes

@@ -9,15 +9,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/cmd/ibnetctl/answer/answertest"
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
 	"ibnetworkd/lab/gen"
-	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/control"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/route"
@@ -106,26 +103,8 @@ func TestHintsOfManager(t *testing.T) {
 
 // Of a manager that has ended it is said that it does not answer, not of which host it is.
 func TestHintsOfAnEndedManager(t *testing.T) {
-	f := gen.FatTree2(8, 4)
-	synctest.Test(t, func(t *testing.T) {
-		s := simfabric.New(f, simfabric.Options{})
-		defer s.Close()
-		tr, err := s.Open(f.Ports[f.SMPort].GUID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan struct{})
-		go func() { defer close(done); _ = engine.New(tr, engine.Config{Partitions: partition.Default()}).Run(ctx) }()
-		time.Sleep(2 * time.Second)
-		cancel()
-		<-done
-		tr.Close()
-		conn, err := s.OpenClient(f.Ports[f.EndPorts[len(f.EndPorts)-1]].GUID, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
+	managedUntil(t, gen.FatTree2(8, 4), engine.Config{Partitions: partition.Default()}, func(t *testing.T, conn probe.Conn, end func()) {
+		end()
 		r, err := liveRoutes(t.Context(), conn, &routesOptions{}, nil, reports())
 		if err != nil {
 			t.Fatal(err)

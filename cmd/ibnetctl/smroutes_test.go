@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,6 +139,12 @@ func TestExplainCompletion(t *testing.T) {
 // read it from.
 func managed(t *testing.T, f *fabric.Fabric, cfg engine.Config, do func(t *testing.T, conn probe.Conn)) {
 	t.Helper()
+	managedUntil(t, f, cfg, func(t *testing.T, conn probe.Conn, _ func()) { do(t, conn) })
+}
+
+// managedUntil is managed, with what ends the subnet manager.
+func managedUntil(t *testing.T, f *fabric.Fabric, cfg engine.Config, do func(t *testing.T, conn probe.Conn, end func())) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := simfabric.New(f, simfabric.Options{})
 		defer s.Close()
@@ -148,14 +155,15 @@ func managed(t *testing.T, f *fabric.Fabric, cfg engine.Config, do func(t *testi
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = engine.New(tr, cfg).Run(ctx) }()
-		defer func() { cancel(); <-done; tr.Close() }()
+		end := sync.OnceFunc(func() { cancel(); <-done; tr.Close() })
+		defer end()
 		time.Sleep(2 * time.Second)
 		other, err := s.OpenClient(f.Ports[f.EndPorts[len(f.EndPorts)-1]].GUID, false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer other.Close()
-		do(t, other)
+		do(t, other, end)
 	})
 }
 

@@ -16,6 +16,7 @@ import (
 	"ibnetworkd/cmd/ibnetctl/report"
 	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/ib"
 	"ibnetworkd/internal/busconn"
 	"ibnetworkd/internal/version"
 	"ibnetworkd/link"
@@ -193,15 +194,26 @@ func (a *app) withDaemon(ctx context.Context, f func(*client) error) error {
 
 // fromReport is what a running daemon has left in its state directory, nil if
 // none runs.
-func (a *app) fromReport() *api.Description {
+func (a *app) fromReport(why string) *api.Description {
 	r := a.report()
 	if r == nil {
 		return nil
 	}
 	d := &api.Description{Schema: api.DescriptionSchema, Version: version.String(), Source: "ibnetworkd",
 		Online: api.OnlineState(r.Links, r.Awaited),
-		Links:  r.Links, Ports: r.Ports, SubnetManagers: []smctl.Status{}, Problems: r.Problems, Notices: r.Notices}
+		Links:  r.Links, Ports: r.Ports, SubnetManagers: unreported(r.Ports, why), Problems: r.Problems, Notices: r.Notices}
 	return d
+}
+
+// unreported are the subnet managers of InfiniBand ports, which no report has.
+func unreported(ports []link.PortStatus, why string) []smctl.Status {
+	out := []smctl.Status{}
+	for _, p := range ports {
+		if p.LinkLayer == ib.LinkLayerInfiniBand.String() {
+			out = append(out, smctl.Status{PortGUID: p.PortGUID, IBDevice: p.IBDevice, Port: p.Port, Phase: phaseUnknown, Reason: why})
+		}
+	}
+	return out
 }
 
 // report is that of a running daemon, nil for none.
@@ -251,7 +263,7 @@ func (a *app) describe(ctx context.Context) (*api.Description, error) {
 		why = err.Error()
 		// Without a bus (a rescue system, a small guest) a running daemon
 		// still leaves its report in a file.
-		if d := a.fromReport(); d != nil {
+		if d := a.fromReport(why); d != nil {
 			return d, nil
 		}
 	}

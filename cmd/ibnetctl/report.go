@@ -186,7 +186,7 @@ func (a *app) daemonsView(ctx context.Context, r *report.Report) *api.Descriptio
 	}
 	c, err := connect(ctx)
 	if err != nil {
-		if d := a.fromReport(); d != nil {
+		if d := a.fromReport(err.Error()); d != nil {
 			return d
 		}
 		r.Omit(report.Daemon, err.Error())

@@ -26,8 +26,10 @@ const pause = 150 * time.Millisecond
 type Watcher struct {
 	log    *slog.Logger
 	fs     *fsnotify.Watcher
+	lost   chan struct{}
 	mu     sync.Mutex
 	failed map[string]bool
+	names  map[string][]string // by a directory's path without symbolic links: what else Add got
 }
 
 // New makes a Watcher, for one Run.
@@ -36,7 +38,17 @@ func New(log *slog.Logger) (*Watcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Watcher{log: log, fs: fw, failed: map[string]bool{}}, nil
+	w := &Watcher{log: log, fs: fw, lost: make(chan struct{}, 1), failed: map[string]bool{}, names: map[string][]string{}}
+	go func() {
+		// fsnotify keeps its lock until an error is received: Add would wait for it.
+		for range fw.Errors {
+			select {
+			case w.lost <- struct{}{}:
+			default:
+			}
+		}
+	}()
+	return w, nil
 }
 
 // Add watches directories; for one that does not exist, the nearest parent that does.
@@ -47,7 +59,11 @@ func (w *Watcher) Add(dirs ...string) {
 }
 
 func (w *Watcher) add(dir string) {
-	err := w.fs.Add(dir)
+	// The kernel has one watch for each directory, whatever its name.
+	real, err := filepath.EvalSymlinks(dir)
+	if err == nil {
+		err = w.fs.Add(real)
+	}
 	if parent := filepath.Dir(dir); parent != dir && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR)) {
 		w.add(parent)
 		if _, err := os.Stat(dir); err == nil {
@@ -55,19 +71,30 @@ func (w *Watcher) add(dir string) {
 		}
 		return
 	}
-	if err == nil || errors.Is(err, fsnotify.ErrClosed) {
-		return
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.failed[dir] {
+	switch {
+	case err == nil && real != dir && !slices.Contains(w.names[real], dir):
+		w.names[real] = append(w.names[real], dir)
+	case err != nil && !errors.Is(err, fsnotify.ErrClosed) && !w.failed[dir]:
 		w.failed[dir] = true
 		w.log.Warn("cannot watch a directory: changes there need a reload", "path", dir, "error", err)
 	}
 }
 
-// Run calls event for each change until ctx ends, with a zero Event if changes were lost.
-// It calls quiet once event has returned true and has not done so again for pause.
+// namesOf is a path and its other names below what was added.
+func (w *Watcher) namesOf(path string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	out := append([]string{path}, w.names[path]...)
+	for _, d := range w.names[filepath.Dir(path)] {
+		out = append(out, filepath.Join(d, filepath.Base(path)))
+	}
+	return out
+}
+
+// Run calls event for each change until ctx ends, by each name of what has changed, and with a
+// zero Event if changes were lost. It calls quiet once event has returned true and has not done so again for pause.
 func (w *Watcher) Run(ctx context.Context, event func(fsnotify.Event) bool, quiet func()) {
 	defer func() { _ = w.fs.Close() }()
 	t := time.NewTimer(time.Hour)
@@ -79,13 +106,15 @@ func (w *Watcher) Run(ctx context.Context, event func(fsnotify.Event) bool, quie
 			return
 		case e = <-w.fs.Events:
 			e.Name = filepath.Clean(e.Name) // what is in / begins with //
-		case <-w.fs.Errors:
+		case <-w.lost:
 		case <-t.C:
 			quiet()
 			continue
 		}
-		if event(e) {
-			t.Reset(pause)
+		for _, e.Name = range w.namesOf(e.Name) {
+			if event(e) {
+				t.Reset(pause)
+			}
 		}
 	}
 }
@@ -154,13 +183,12 @@ func (f *Files) watch(ctx context.Context, paths []string) {
 	arm := func() {
 		names = nil
 		for _, p := range paths {
+			w.Add(filepath.Dir(p)) // before the link is read: it may change
 			names = append(names, filepath.Clean(p))
 			if target, err := filepath.EvalSymlinks(p); err == nil {
+				w.Add(filepath.Dir(target))
 				names = append(names, target)
 			}
-		}
-		for _, p := range names {
-			w.Add(filepath.Dir(p))
 		}
 		f.changed()
 	}

@@ -1,6 +1,7 @@
 package filewatch
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -10,16 +11,12 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// The creation, change and removal of a file are reported, also if its directories do not
-// exist yet or are removed and re-created, or if its path is not clean.
-func TestFiles(t *testing.T) {
-	root := t.TempDir()
+// files runs a Files; seen waits until it reports a change.
+func files(t *testing.T) (w *Files, seen func(what string)) {
 	changed := make(chan struct{}, 1)
-	w := NewFiles(slog.New(slog.DiscardHandler), func() { changed <- struct{}{} })
+	w = NewFiles(slog.New(slog.DiscardHandler), func() { changed <- struct{}{} })
 	go func() { _ = w.Run(t.Context()) }()
-	file := filepath.Join(root, "a/b/p.conf")
-	w.Watch([]string{root + "/a//b/./p.conf"})
-	seen := func(what string) {
+	return w, func(what string) {
 		t.Helper()
 		select {
 		case <-changed:
@@ -27,6 +24,15 @@ func TestFiles(t *testing.T) {
 			t.Fatalf("%s: not seen", what)
 		}
 	}
+}
+
+// The creation, change and removal of a file are reported, also if its directories do not
+// exist yet or are removed and re-created, or if its path is not clean.
+func TestFiles(t *testing.T) {
+	root := t.TempDir()
+	w, seen := files(t)
+	file := filepath.Join(root, "a/b/p.conf")
+	w.Watch([]string{root + "/a//b/./p.conf"})
 	do := func(what string, err error) {
 		t.Helper()
 		if err != nil {
@@ -67,5 +73,78 @@ func TestNameBelowRoot(t *testing.T) {
 	w.fs.Events <- fsnotify.Event{Name: "//data", Op: fsnotify.Create}
 	if !<-got {
 		t.Error("a directory that appears below / is not seen")
+	}
+}
+
+// A watched directory that is moved and removed at once, which makes the watcher report an
+// error, does not keep a caller of Add waiting and counts as lost changes.
+func TestMovedAndRemoved(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "a")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	w, err := New(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Add(dir)
+	for _, name := range []string{"b", "c"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	added, lost := make(chan error), make(chan struct{}, 1)
+	go w.Run(t.Context(), func(e fsnotify.Event) bool {
+		switch {
+		case e.Name == "":
+			lost <- struct{}{}
+		case e.Name == filepath.Join(dir, "b") && e.Op == fsnotify.Create:
+			// The creation of c waits to be received: what comes now is not read before it.
+			err := os.Rename(dir, dir+"2")
+			added <- errors.Join(err, os.RemoveAll(dir+"2"))
+		case e.Name == filepath.Join(dir, "c") && e.Op == fsnotify.Create:
+			time.Sleep(100 * time.Millisecond) // until the move is handled
+			w.Add(root)
+			added <- nil
+		}
+		return false
+	}, nil)
+	for range 2 {
+		select {
+		case err := <-added:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("Add does not return")
+		}
+	}
+	select {
+	case <-lost:
+	case <-time.After(5 * time.Second):
+		t.Error("the lost changes are not reported")
+	}
+}
+
+// Two files of one directory that is named in two ways are both watched, and one stays
+// watched without the other.
+func TestOneDirectory(t *testing.T) {
+	root := t.TempDir()
+	real, link := filepath.Join(root, "real"), filepath.Join(root, "link")
+	if err := errors.Join(os.Mkdir(real, 0o755), os.Symlink(real, link)); err != nil {
+		t.Fatal(err)
+	}
+	w, seen := files(t)
+	p, q, r := filepath.Join(link, "p"), filepath.Join(real, "q"), filepath.Join(real, "r")
+	for _, files := range [][]string{{p, q, r}, {q, r}, {r}, {r, p}, {p}} {
+		w.Watch(files)
+		seen("the start")
+		for _, f := range files {
+			if err := os.WriteFile(f, nil, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			seen(f)
+		}
 	}
 }

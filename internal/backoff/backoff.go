@@ -44,6 +44,10 @@ func (p *Pause) Wait(ctx context.Context) bool {
 	if p.Socket != "" && p.last > 5*time.Second {
 		if w, err := fsnotify.NewWatcher(); err == nil {
 			defer w.Close()
+			go func() {
+				for range w.Errors { // fsnotify keeps its lock until one is received
+				}
+			}()
 			if w.Add(filepath.Dir(p.Socket)) == nil {
 				events = w.Events
 			}

@@ -2,6 +2,7 @@ package backoff
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -55,5 +56,27 @@ func TestSocketComesBeforeTheWatch(t *testing.T) {
 	defer cancel()
 	if p.Wait(short) {
 		t.Error("an old socket passed for a new one")
+	}
+}
+
+// A directory that is moved and removed at once ends a wait as any event does.
+func TestDirectoryMovedAndRemoved(t *testing.T) {
+	for range 20 {
+		dir := filepath.Join(t.TempDir(), "dbus")
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		p := Pause{Socket: filepath.Join(dir, "socket"), last: Max}
+		over := make(chan struct{})
+		go func() { defer close(over); p.Wait(t.Context()) }()
+		time.Sleep(20 * time.Millisecond)
+		if err := errors.Join(os.Rename(dir, dir+"2"), os.Remove(dir+"2")); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-over:
+		case <-time.After(5 * time.Second):
+			t.Fatal("the wait goes on")
+		}
 	}
 }

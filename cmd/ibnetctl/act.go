@@ -183,6 +183,10 @@ one of higher priority is master.`,
 	sm.AddCommand(
 		&cobra.Command{
 			Use: "status [PORT...]", Short: "subnet manager of each port, whether this host runs it, and why",
+			Long: `Prints for each InfiniBand port the phase of its subnet manager and the reason.
+The phases are those of the property Phase in org.ibnetwork1(5), and unknown
+where the daemon does not answer on the bus: a subnet manager that it started may
+still run.`,
 			Annotations:       map[string]string{paged: "yes"},
 			ValidArgsFunction: a.completePorts,
 			RunE: func(cmd *cobra.Command, args []string) error {

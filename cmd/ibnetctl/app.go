@@ -56,8 +56,8 @@ func fail(code int, format string, a ...any) error {
 	return &exitError{code, fmt.Errorf(format, a...)}
 }
 
-// joined is several errors as one: its exit code is the first one's, and each
-// has a line of its own.
+// joined is several errors as one, each with a line of its own. Its exit code is
+// the first one's; where that is the general failure, any lack of rights comes first.
 func joined(errs []error) error {
 	switch len(errs) {
 	case 0:

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -162,6 +163,8 @@ func aboutOf(d *api.Description, name string) (about, error) {
 	return b, nil
 }
 
+const journalRights = "reading the journal requires root or the group systemd-journal"
+
 // journalArgs are the arguments of journalctl.
 func journalArgs(guids []string, kernel, follow bool, since string, boot bool) []string {
 	args := []string{"--quiet", "--no-pager", "--output=json", "--all"}
@@ -232,7 +235,8 @@ the log of the subnet manager on its port.`,
 				return errors.New("journalctl is not installed: read the standard error of the programs")
 			}
 			c := exec.CommandContext(cmd.Context(), j, journalArgs(guids, len(args) == 1, follow, since, !allBoots && since == "")...)
-			c.Stderr = a.err
+			var said strings.Builder
+			c.Stderr = io.MultiWriter(a.err, &said)
 			out, err := c.StdoutPipe()
 			if err != nil {
 				return err
@@ -252,10 +256,17 @@ the log of the subnet manager on its port.`,
 				_ = c.Process.Kill()
 			}
 			if e := c.Wait(); err == nil && e != nil && cmd.Context().Err() == nil {
-				err = fmt.Errorf("journalctl: %w (reading the journal requires root or the group systemd-journal)", e)
+				err = fmt.Errorf("journalctl: %w", e)
+				if strings.Contains(said.String(), "ermission") { // insufficient permissions, Permission denied
+					err = fmt.Errorf("%w (%s)", err, journalRights)
+				}
 			}
 			if err == nil && shown == 0 && !a.json {
-				fmt.Fprintln(a.err, "no entries (of earlier boots: --all-boots; reading the journal requires root or the group systemd-journal)")
+				hint := "of earlier boots: --all-boots"
+				if os.Geteuid() != 0 {
+					hint += "; " + journalRights
+				}
+				fmt.Fprintf(a.err, "no entries (%s)\n", hint)
 			}
 			return err
 		},

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/daemon"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
 	"ibnetworkd/units"
@@ -141,6 +143,71 @@ func TestJudge(t *testing.T) {
 		}
 		if got != tc.online || names != tc.missing {
 			t.Errorf("%s: online %v, missing %q; want %v, %q", tc.name, got, names, tc.online, tc.missing)
+		}
+	}
+}
+
+// What is waited for is named once.
+func TestWaitingFor(t *testing.T) {
+	down := answer.Lacking{Link: "ib0", Why: "ib0 is down"}
+	for _, tc := range []struct {
+		missing    []answer.Lacking
+		line, last string
+	}{
+		{[]answer.Lacking{down}, "waiting: ib0 is down", "ib0 is down"},
+		{[]answer.Lacking{{Link: "ib0", Why: noGID}}, "waiting for ib0: " + noGID, "ib0: " + noGID},
+		{[]answer.Lacking{{Link: "ib0", Why: "ib0.8001 is down"}}, "waiting for ib0: ib0.8001 is down", "ib0: ib0.8001 is down"},
+		{[]answer.Lacking{{Link: "ib1", Why: "no unit matches ib1"}}, "waiting: no unit matches ib1", "no unit matches ib1"},
+		{[]answer.Lacking{down, down}, "waiting for ib0 and 1 more: ib0 is down", "ib0 is down"},
+		{[]answer.Lacking{{Link: "ibnetworkd", Why: noReport}}, "waiting for ibnetworkd: " + noReport, "ibnetworkd: " + noReport},
+	} {
+		if line, last := waitingFor(tc.missing), lacking(tc.missing[0]); line != tc.line || last != tc.last {
+			t.Errorf("%q and %q, want %q and %q", line, last, tc.line, tc.last)
+		}
+	}
+}
+
+// A report is seen whose directory comes after the wait began, goes and comes again.
+func TestWaitOnlineWatches(t *testing.T) {
+	a := &app{root: t.TempDir()}
+	go func() {
+		for _, online := range []bool{false, true} {
+			time.Sleep(50 * time.Millisecond)
+			_ = os.MkdirAll(a.path("/run"), 0o755)
+			store, err := daemon.NewStore(a.path(stateDir))
+			if err == nil {
+				err = store.SaveReport(link.Report{Links: []link.Status{{Name: "ib0", Online: online, Required: true}}}, nil)
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			if !online {
+				time.Sleep(50 * time.Millisecond)
+				_ = os.RemoveAll(a.path(stateDir))
+			}
+		}
+	}()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if missing, err := a.waitOnline(ctx, goal{}, nil); err != nil {
+		t.Errorf("%v: %v", err, missing)
+	}
+}
+
+// The hint about rights is given where journalctl lacked them, and not for another failure.
+func TestJournalRights(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	for said, hint := range map[string]bool{"No journal files were opened due to insufficient permissions.": true,
+		"Failed to open files: Permission denied": true, "Failed to parse timestamp: yesterdy": false} {
+		script := "#!/bin/sh\necho '" + said + "' >&2\nexit 1\n"
+		if err := os.WriteFile(filepath.Join(dir, "journalctl"), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var out, errs bytes.Buffer
+		code := run(t.Context(), []string{"--root", t.TempDir(), "--no-bus", "logs"}, strings.NewReader(""), &out, &errs)
+		if text := errs.String(); code == exitOK || !strings.Contains(text, said) || strings.Contains(text, journalRights) != hint {
+			t.Errorf("%q: exit code %d\n%s", said, code, text)
 		}
 	}
 }

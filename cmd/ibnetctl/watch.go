@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
+	"log/slog"
 	"os"
 	"path"
 	"path/filepath"
@@ -22,6 +22,7 @@ import (
 	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/filewatch"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
 	"ibnetworkd/units"
@@ -282,7 +283,7 @@ the reason for each missing link is printed, and the exit code is 6.`,
 			case errors.Is(err, context.DeadlineExceeded):
 				if !quiet && !a.json {
 					for _, m := range missing {
-						fmt.Fprintf(a.err, "%s: %s\n", m.Link, m.Why)
+						fmt.Fprintln(a.err, lacking(m))
 					}
 				}
 				return fail(exitTimeout, "not online after %v", *timeout)
@@ -318,24 +319,23 @@ func (a *app) waitOnline(ctx context.Context, g goal, p *progress) ([]answer.Lac
 			tick = t.C
 		}
 	}
-	w, err := fsnotify.NewWatcher()
+	w, err := filewatch.New(slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, err
 	}
-	defer w.Close()
-	dir := a.path(stateDir)
-	watched := false
-	watch := func() {
-		if !watched && w.Add(dir) == nil {
-			watched = true
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dir, changed := a.path(stateDir), make(chan struct{}, 1)
+	w.Add(dir)
+	go w.Run(ctx, func(fsnotify.Event) bool {
+		w.Add(dir) // it comes with the daemon, and may go with it
+		select {
+		case changed <- struct{}{}:
+		default:
 		}
-	}
-	// The directory comes with the daemon.
-	if err := w.Add(filepath.Dir(dir)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
+		return false
+	}, nil)
 	for {
-		watch()
 		missing, online := []answer.Lacking{{Link: "ibnetworkd", Why: noReport}}, false
 		if r, err := daemon.ReadReport(dir); err == nil {
 			missing, online = judge(r, g, a.hasGID)
@@ -356,31 +356,35 @@ func (a *app) waitOnline(ctx context.Context, g goal, p *progress) ([]answer.Lac
 		case <-tick:
 		case <-ctx.Done():
 			return missing, ctx.Err()
-		case e, ok := <-w.Events:
-			if !ok {
-				return missing, errors.New("the connection ended")
-			}
-			if e.Name == dir && e.Op.Has(fsnotify.Remove) {
-				watched = false
-			}
-		case err := <-w.Errors:
-			if !errors.Is(err, fsnotify.ErrEventOverflow) {
-				return missing, err
-			}
+		case <-changed:
 		}
 	}
 }
 
 // waitingFor is what is missing, in a line.
 func waitingFor(missing []answer.Lacking) string {
-	if len(missing) == 0 {
-		return "waiting for links"
+	first := missing[0]
+	switch n := len(missing) - 1; {
+	case n > 0:
+		return fmt.Sprintf("waiting for %s and %d more: %s", first.Link, n, first.Why)
+	case namesLink(first):
+		return "waiting: " + first.Why
 	}
-	s := fmt.Sprintf("waiting for %s: %s", missing[0].Link, missing[0].Why)
-	if n := len(missing) - 1; n > 0 {
-		s = fmt.Sprintf("waiting for %s and %d more: %s", missing[0].Link, n, missing[0].Why)
+	return "waiting for " + lacking(first)
+}
+
+// namesLink reports whether the sentence names the link itself; in noReport the name is
+// part of a command.
+func namesLink(m answer.Lacking) bool {
+	return m.Why != noReport && about{words: []string{m.Link}}.chooses(answer.LogEntry{Message: m.Why})
+}
+
+// lacking is a link and what it lacks; the link is named once.
+func lacking(m answer.Lacking) string {
+	if namesLink(m) {
+		return m.Why
 	}
-	return s
+	return m.Link + ": " + m.Why
 }
 
 // noReport is why nothing is known of any link.

@@ -1,7 +1,6 @@
 package lab_test
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"strings"
@@ -16,21 +15,12 @@ import (
 	"ibnetworkd/sm/fabric"
 )
 
-func text(t *testing.T, f *fabric.Fabric) string {
-	t.Helper()
-	var b bytes.Buffer
-	if err := fabric.WriteText(&b, f); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
-}
-
 // A two-level fat tree with parallel links: opensm routes it, hosts on different
 // leaves reach each other, and ibnetdiscover finds what was asked for.
 func TestTopology(t *testing.T) {
 	t.Parallel()
 	f := gen.FatTree2(8, 4)
-	topo := text(t, f)
+	topo := gen.Text(f)
 	lab.Run(t, lab.Config{Userland: lab.Debian, Topology: topo}, func(g *lab.G) {
 		hosts, switches := 0, len(f.Switches)
 		hosts = len(f.Nodes) - switches
@@ -498,7 +488,7 @@ func TestMany(t *testing.T) {
 func TestHundreds(t *testing.T) {
 	t.Parallel()
 	f := gen.FatTree2(24, 24)
-	topo := text(t, f)
+	topo := gen.Text(f)
 	lab.Run(t, lab.Config{Userland: lab.Debian, Topology: topo, Memory: 2048}, func(g *lab.G) {
 		hosts := len(f.Nodes) - len(f.Switches)
 		g.Logf("%d adapters, %d switches at %v", hosts, len(f.Switches), lab.Uptime())

@@ -221,7 +221,7 @@ func TestNetThousand(t *testing.T) {
 		}
 	}
 	lab.RunNet(t, lab.Net{
-		Fabric: text(t, f),
+		Fabric: gen.Text(f),
 		Cables: []string{gen.HostGUID.String() + "/1 a/1", "b/1 " + last.GUID.String() + "/1"},
 		Nodes: []lab.Node{
 			{Name: "a", Config: lab.Config{Userland: lab.Debian, Bins: []string{"ibnetworkd/cmd/ibnetsm"}}, Body: func(g *lab.G) {
@@ -284,7 +284,7 @@ func TestNetMachines(t *testing.T) {
 	}
 	f := gen.Star(4, 8)
 	lab.RunNet(t, lab.Net{
-		Fabric: text(t, f),
+		Fabric: gen.Text(f),
 		Cables: []string{"uml/1 S-0001/6", "q1/1 S-0001/7", "q12/1 S-0001/8"},
 		Nodes: []lab.Node{
 			{Name: "uml", Config: lab.Config{Userland: lab.Debian}, Body: body(0)},
@@ -299,7 +299,7 @@ func TestNetMachines(t *testing.T) {
 func TestNetMixed(t *testing.T) {
 	t.Parallel()
 	lab.RunNet(t, lab.Net{
-		Fabric: text(t, gen.Star(2, 8)),
+		Fabric: gen.Text(gen.Star(2, 8)),
 		Cables: []string{"a/1 left/1", "left/2 S-0001/6", "S-0001/7 right/5", "right/1 b/1"},
 		Nodes: []lab.Node{
 			{Name: "left", Switch: 4}, {Name: "right", Switch: 8},

@@ -33,12 +33,8 @@ import (
 // fabricFile writes a fabric as text.
 func fabricFile(t *testing.T, f *fabric.Fabric) string {
 	t.Helper()
-	var b bytes.Buffer
-	if err := fabric.WriteText(&b, f); err != nil {
-		t.Fatal(err)
-	}
 	name := filepath.Join(t.TempDir(), "fabric.txt")
-	if err := os.WriteFile(name, b.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(name, []byte(gen.Text(f)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return name

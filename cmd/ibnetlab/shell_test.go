@@ -19,7 +19,6 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/lab/gen"
-	"ibnetworkd/sm/fabric"
 )
 
 // commandVar makes the test binary the command.
@@ -256,14 +255,9 @@ func TestShellEnds(t *testing.T) {
 func TestShellKinds(t *testing.T) {
 	dir := t.TempDir()
 	star := filepath.Join(dir, "star")
-	f, err := os.Create(star)
-	if err != nil {
+	if err := os.WriteFile(star, []byte(gen.Text(gen.Star(4, 8))), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := fabric.WriteText(f, gen.Star(4, 8)); err != nil {
-		t.Fatal(err)
-	}
-	f.Close()
 	unit := filepath.Join(dir, "ib0")
 	if err := os.WriteFile(unit, []byte("[Match]\nName=ib0\n[Network]\nAddress=10.9.0.1/24\n[SubnetManager]\nManage=auto\n"+
 		"StartDelaySec=1\n"), 0o644); err != nil {
@@ -320,15 +314,10 @@ func TestShellKinds(t *testing.T) {
 func TestShellRefuses(t *testing.T) {
 	t.Setenv("IBNET_CACHE", t.TempDir())
 	text := filepath.Join(t.TempDir(), "fabric")
-	f, err := os.Create(text)
-	if err != nil {
-		t.Fatal(err)
-	}
 	star := gen.Star(4, 8)
-	if err := fabric.WriteText(f, star); err != nil {
+	if err := os.WriteFile(text, []byte(gen.Text(star)), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	f.Close()
 	sw := ""
 	for _, n := range star.Nodes {
 		if n.Type == ib.NodeSwitch {

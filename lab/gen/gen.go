@@ -8,6 +8,7 @@ package gen
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
@@ -19,6 +20,30 @@ const (
 	HostGUID   = ib.GUID(0x0002c90000100000)
 	SwitchGUID = ib.GUID(0x0002c90000f00000)
 )
+
+// Text is a fabric as text.
+func Text(f *fabric.Fabric) string {
+	var b strings.Builder
+	_ = fabric.WriteText(&b, f) // fails with its writer only
+	return b.String()
+}
+
+// LIDs is a fabric of which every end port has a LID, in GUID order from 1, a host's with 1<<lmc.
+func LIDs(f *fabric.Fabric, lmc ib.LMC) *fabric.Fabric {
+	f = f.Clone()
+	next := 1
+	for _, e := range f.EndPorts {
+		p := &f.Ports[e]
+		p.LMC = 0
+		if f.Nodes[p.Node].Type != ib.NodeSwitch {
+			p.LMC = lmc
+		}
+		next = (next + p.LMC.Count() - 1) &^ (p.LMC.Count() - 1)
+		p.LID = ib.LID(next)
+		next += p.LMC.Count()
+	}
+	return f
+}
 
 // Maker adds hosts, switches and links to a subnet; a mistake of the caller
 // (a taken port) panics, for it is a bug of a test.

@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 	"testing"
@@ -9,7 +8,6 @@ import (
 
 	"ibnetworkd/lab"
 	"ibnetworkd/lab/gen"
-	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 )
 
@@ -22,13 +20,9 @@ const walkPart = 27
 // It finds the port that counts errors.
 func TestTopologyOfMany(t *testing.T) {
 	t.Parallel()
-	var text bytes.Buffer
-	if err := fabric.WriteText(&text, gen.FatTree3(18, 12, 9)); err != nil {
-		t.Fatal(err)
-	}
 	const totals = "972 adapters, 270 switches, 2916 links"
 	c := lab.Config{Userland: lab.Debian, Bins: []string{ibnetctl, ibnetsm}, Commands: []string{"speed h0/1 4xEDR"}}
-	lab.RunNet(t, lab.Net{Fabric: text.String(), Cables: []string{"a/1 H-00001/1"}, Nodes: []lab.Node{
+	lab.RunNet(t, lab.Net{Fabric: gen.Text(gen.FatTree3(18, 12, 9)), Cables: []string{"a/1 H-00001/1"}, Nodes: []lab.Node{
 		{Name: "a", Config: c, Body: func(g *lab.G) {
 			g.WaitPort("swib0", 1, "INIT", 20*time.Second)
 			topology := func(args ...string) (string, time.Duration) {

@@ -1,7 +1,6 @@
 package simfabric_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net"
@@ -25,16 +24,12 @@ import (
 // half is the part of a fabric with the given nodes.
 func half(t *testing.T, f *fabric.Fabric, in func(n int32) bool) *fabric.Fabric {
 	t.Helper()
-	var all bytes.Buffer
-	if err := fabric.WriteText(&all, f); err != nil {
-		t.Fatal(err)
-	}
 	byName := map[string]int32{}
 	for i := range f.Nodes {
 		byName[f.Nodes[i].Desc] = int32(i)
 	}
 	var out strings.Builder
-	for block := range strings.SplitSeq(all.String(), "\n\n") {
+	for block := range strings.SplitSeq(gen.Text(f), "\n\n") {
 		keep, text := false, ""
 		for l := range strings.Lines(block) {
 			// The description is the second quoted word.

@@ -55,13 +55,5 @@ func topoFile(dir, name string) (string, *fabric.Fabric, error) {
 		f.Nodes[i].VendorID, f.Nodes[i].DeviceID = 0, 0
 	}
 	path := filepath.Join(dir, "topology")
-	w, err := os.Create(path)
-	if err != nil {
-		return "", nil, err
-	}
-	if err := fabric.WriteText(w, f); err != nil {
-		w.Close()
-		return "", nil, err
-	}
-	return path, f, w.Close()
+	return path, f, os.WriteFile(path, []byte(gen.Text(f)), 0o644)
 }

@@ -14,7 +14,6 @@ import (
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
-	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/picture"
 )
@@ -54,9 +53,7 @@ func TestHostileDescription(t *testing.T) {
 		tables = n.Description[:bytes.IndexByte(append(n.Description[:], 0), 0)]
 		x := s.Refresh()
 		var text, svg, metrics bytes.Buffer
-		if err := fabric.WriteText(&text, x.Fabric); err != nil {
-			t.Error(err)
-		}
+		text.WriteString(gen.Text(x.Fabric))
 		if err := picture.WriteSVG(&svg, x.Fabric); err != nil {
 			t.Error(err)
 		}

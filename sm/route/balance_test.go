@@ -130,7 +130,7 @@ func TestBalance(t *testing.T) {
 		if i%every != 0 {
 			continue
 		}
-		f := lids(c.Fabric, 0)
+		f := gen.LIDs(c.Fabric, 0)
 		r, l := build(t, c.Name, f, route.Options{})
 		limit, ok := limits[c.Name]
 		share, _ := route.Shift(f, r.LFT)
@@ -154,7 +154,7 @@ func TestHostsOff(t *testing.T) {
 		"three levels": gen.FatTree3(12, 6, 6), "two levels": gen.FatTree2(16, 8), "uneven cores": gen.FatTree3(12, 3, 6)} {
 		for _, percent := range []float64{95, 70, 50, 30, 20, 10, 5} {
 			for seed := range uint64(1 + 2/every) {
-				f := lids(gen.HostsOff(whole, seed, percent), 0)
+				f := gen.LIDs(gen.HostsOff(whole, seed, percent), 0)
 				at := fmt.Sprintf("%s, %v %% of hosts on, seed %d", name, percent, seed)
 				r, l := build(t, at, f, route.Options{})
 				theirs := route.Measure(f, counting(f))
@@ -165,7 +165,7 @@ func TestHostsOff(t *testing.T) {
 		}
 		for s := 0; s < len(whole.Switches); s += every {
 			for keep := range 2 {
-				if f := lids(gen.EmptyLeaf(whole, s, keep), 0); len(f.EndPorts) > 0 {
+				if f := gen.LIDs(gen.EmptyLeaf(whole, s, keep), 0); len(f.EndPorts) > 0 {
 					if r, _ := build(t, name, f, route.Options{}); r.Engine != route.FatTree {
 						t.Errorf("%s, switch %d with %d hosts: %s", name, s, keep, r.Engine)
 					}
@@ -278,7 +278,7 @@ func TestNeverWorse(t *testing.T) {
 	}
 	var ratios []float64
 	degraded(75, func(seed uint64, c gen.Case) {
-		f := lids(c.Fabric, 0)
+		f := gen.LIDs(c.Fabric, 0)
 		_, l := build(t, c.Name, f, route.Options{})
 		theirs := math.Inf(1)
 		if m, ok := measured[seed]; ok {
@@ -309,7 +309,7 @@ func TestCutOnDegraded(t *testing.T) {
 	must, changed, redone := 0, 0, 0
 	worst := 0.0
 	degraded(40, func(seed uint64, c gen.Case) {
-		f := lids(c.Fabric, 0)
+		f := gen.LIDs(c.Fabric, 0)
 		g := cut(f, rand.New(rand.NewPCG(seed, 3)), 1)
 		if !gen.Whole(g) {
 			return
@@ -355,7 +355,7 @@ func TestLMCDisjoint(t *testing.T) {
 		tops float64 // different middle switches of a pair of hosts, on average
 	}{{gen.FatTree2(36, 18), 1, 2}, {gen.FatTree2(36, 18), 2, 4}, {gen.FatTree2(36, 18), 3, 8}, {gen.FatTree3(16, 4, 8), 1, 2},
 		{gen.RandomRegular(1, 32, 6, 2), 1, 1.3}} {
-		f := lids(c.f, c.lmc)
+		f := gen.LIDs(c.f, c.lmc)
 		r, _ := build(t, "LMC", f, route.Options{})
 		sum, n := 0, 0
 		for i, a := range f.EndPorts {
@@ -388,7 +388,7 @@ func TestCutChangesLittle(t *testing.T) {
 	for name, whole := range map[string]*fabric.Fabric{
 		"tree": gen.FatTree3(12, 6, 6), "uneven": gen.Uneven(2, 36, 17, 8, 281), "random": gen.RandomRegular(1, 32, 6, 4),
 		"dragonfly+": gen.DragonFlyPlus(5, 4, 4, 1)} {
-		f := lids(whole, 0)
+		f := gen.LIDs(whole, 0)
 		before, _ := build(t, name, f, route.Options{})
 		for seed := range uint64(1 + 2/every) {
 			g := cut(f, rand.New(rand.NewPCG(seed, 3)), 1)
@@ -436,11 +436,11 @@ func TestGrow(t *testing.T) {
 	whole := gen.FatTree3(12, 6, 6)
 	var r route.Result
 	for percent := 0.0; percent <= 100; percent += 10 {
-		f := lids(whole, 0)
+		f := gen.LIDs(whole, 0)
 		on := gen.HostsOff(f, 1, percent)
 		r, _ = build(t, "grow", on, route.Options{Previous: r.LFT, Order: r.Order})
 	}
-	f := lids(whole, 0)
+	f := gen.LIDs(whole, 0)
 	full, best := build(t, "whole", f, route.Options{})
 	l := route.Measure(f, r.LFT)
 	grown, _ := route.Shift(f, r.LFT)

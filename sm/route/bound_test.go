@@ -56,7 +56,7 @@ func TestBound(t *testing.T) {
 		"DragonFly+": gen.DragonFlyPlus(3, 2, 3, 1), "torus": gen.Torus([]int{4, 3}, 2), "random": gen.RandomRegular(1, 12, 3, 2),
 		"tree": gen.FatTree2(8, 4), "HyperX": gen.HyperX([]int{3, 3}, 2), "ring": gen.Ring(7, 3),
 	} {
-		r, l := build(t, name, lids(f, 0), route.Options{})
+		r, l := build(t, name, gen.LIDs(f, 0), route.Options{})
 		if n := heaviest(f); r.Bound > math.Floor(n)+1 || r.Bound > l.Worst+1 {
 			t.Errorf("%s: a bound of %.0f, the worst set gives %.0f, tables have %.0f", name, r.Bound, n, l.Worst)
 		} else {
@@ -64,12 +64,12 @@ func TestBound(t *testing.T) {
 		}
 	}
 	// 16 hosts of a group send to 128 others over its eight links.
-	if r, l := build(t, "DragonFly+", lids(gen.DragonFlyPlus(9, 4, 4, 1), 0), route.Options{}); r.Bound != 256 || l.Worst != 256 {
+	if r, l := build(t, "DragonFly+", gen.LIDs(gen.DragonFlyPlus(9, 4, 4, 1), 0), route.Options{}); r.Bound != 256 || l.Worst != 256 {
 		t.Errorf("DragonFly+: a bound of %.0f, %.0f flows on a link", r.Bound, l.Worst)
 	}
 	for seed := range uint64(140 / every) {
 		c := gen.Degraded(seed)
-		r, err := route.Build(lids(c.Fabric, 0), route.Options{})
+		r, err := route.Build(gen.LIDs(c.Fabric, 0), route.Options{})
 		if err == nil && r.Worst < r.Bound-1 {
 			t.Errorf("%s: a bound of %.0f, %.0f flows on a link", c.Name, r.Bound, r.Worst)
 		}

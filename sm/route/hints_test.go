@@ -50,7 +50,7 @@ func bare(f *fabric.Fabric) (out []int32) {
 // The roots of a tree, named, give what is found without them; an order with other
 // roots than those in force comes into force.
 func TestRoots(t *testing.T) {
-	f := lids(gen.FatTree3(16, 8, 512), 0)
+	f := gen.LIDs(gen.FatTree3(16, 8, 512), 0)
 	var roots []ib.GUID
 	for _, s := range tops(f) {
 		roots = append(roots, f.Nodes[f.Switches[s].Node].GUID)
@@ -77,7 +77,7 @@ func TestRoots(t *testing.T) {
 	}
 	// Routes stay with a cable out.
 	n := 0
-	cut := lids(gen.Unplug(f, func(a, b *fabric.Port) bool {
+	cut := gen.LIDs(gen.Unplug(f, func(a, b *fabric.Port) bool {
 		if f.Nodes[a.Node].Switch == fabric.None || f.Nodes[b.Node].Switch == fabric.None {
 			return false
 		}
@@ -101,7 +101,7 @@ func TestRoots(t *testing.T) {
 // Flows to I/O nodes are balanced by themselves: no link to a spine has more of them
 // than it must, with an uneven number of them on the leaves too.
 func TestIONodes(t *testing.T) {
-	f := lids(gen.FatTree2(36, 18), 0)
+	f := gen.LIDs(gen.FatTree2(36, 18), 0)
 	var io []ib.GUID
 	count := make([]int, len(f.Switches)) // hosts, then I/O nodes
 	for _, e := range f.EndPorts {
@@ -140,7 +140,7 @@ func TestIONodes(t *testing.T) {
 
 // Compute nodes are balanced as if there were no others.
 func TestComputeNodes(t *testing.T) {
-	f := lids(gen.FatTree2(36, 18), 0)
+	f := gen.LIDs(gen.FatTree2(36, 18), 0)
 	var cn []ib.GUID
 	keep := map[ib.GUID]bool{}
 	for i, e := range f.EndPorts {
@@ -162,7 +162,7 @@ func TestComputeNodes(t *testing.T) {
 // A hop weight keeps paths off a cable as long as there are others.
 func TestHopWeights(t *testing.T) {
 	for _, engine := range []string{"", route.FatTree, route.MinHop} {
-		f := lids(gen.FatTree2(8, 4), 0)
+		f := gen.LIDs(gen.FatTree2(8, 4), 0)
 		spine := f.Switches[bare(f)[0]].Node
 		var w []guidfile.Weight
 		heavy := map[int32]bool{}
@@ -190,7 +190,7 @@ func TestHopWeights(t *testing.T) {
 // Weights that no link gets change nothing.
 func TestHopWeightsWithoutEffect(t *testing.T) {
 	for seed := range uint64(15) {
-		f := lids(gen.Random(seed, 16, 24, 2), 0)
+		f := gen.LIDs(gen.Random(seed, 16, 24, 2), 0)
 		sw := f.Nodes[f.Switches[0].Node].GUID
 		want, _ := build(t, "without", f, route.Options{Engine: route.UpDown})
 		for name, w := range map[string]guidfile.Weight{"of an unknown switch": {Switch: 0x55, Port: 1, Hops: 9},
@@ -207,7 +207,7 @@ func TestHopWeightsWithoutEffect(t *testing.T) {
 // whole bandwidth in shifts of that order, as they do in the order of ports without a list.
 func TestHostOrder(t *testing.T) {
 	for name, f := range map[string]*fabric.Fabric{"two levels": gen.FatTree2(36, 18), "three levels": gen.FatTree3(16, 8, 512)} {
-		f := lids(f, 0)
+		f := gen.LIDs(f, 0)
 		rnd := rand.New(rand.NewPCG(7, 7))
 		on := make([][]ib.GUID, len(f.Switches))
 		for _, e := range f.EndPorts {
@@ -257,7 +257,7 @@ func lengths(f *fabric.Fabric, lft [][]uint8, weights []guidfile.Weight) (sum in
 // Up/down orders the switches so that heavy links need not be used: on a ring, the cable
 // at the switch through which nothing passes is the one that can stay idle.
 func TestHopWeightsOrder(t *testing.T) {
-	f := lids(gen.Ring(6, 1), 0)
+	f := gen.LIDs(gen.Ring(6, 1), 0)
 	for s := range f.Switches {
 		sw := f.Switches[s].Node
 		first, count := f.PortRange(sw)
@@ -283,7 +283,7 @@ func TestHopWeightsOrder(t *testing.T) {
 func TestHopWeightsLength(t *testing.T) {
 	sum, least := 0, 0
 	for seed := range uint64(5) {
-		f := lids(gen.RandomRegular(seed+1, 30, 4, 2), 0)
+		f := gen.LIDs(gen.RandomRegular(seed+1, 30, 4, 2), 0)
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		var w []guidfile.Weight
 		for s := range f.Switches {
@@ -316,7 +316,7 @@ func TestHopWeightsLength(t *testing.T) {
 // checkers, and the same hints give the same tables.
 func TestAnyHints(t *testing.T) {
 	degraded(60, func(seed uint64, c gen.Case) {
-		f := lids(c.Fabric, 0)
+		f := gen.LIDs(c.Fabric, 0)
 		if len(f.Switches) > 100 {
 			return
 		}
@@ -347,7 +347,7 @@ func TestAnyHints(t *testing.T) {
 
 // What the fabric does not have is a warning with a number and an example.
 func TestUnknownHints(t *testing.T) {
-	f := lids(gen.FatTree2(8, 4), 0)
+	f := gen.LIDs(gen.FatTree2(8, 4), 0)
 	sw := f.Nodes[f.Switches[0].Node].GUID
 	r, _ := build(t, "unknown", f, route.Options{Roots: []ib.GUID{0x9999}, Compute: []ib.GUID{0x77, 0x78, f.Ports[f.EndPorts[9]].GUID},
 		IO: []ib.GUID{sw}, HostOrder: []ib.GUID{sw},

@@ -75,7 +75,7 @@ func TestStackedLayers(t *testing.T) {
 		{gen.Case{Name: "HyperX, cables out, LMC 1", Fabric: gen.CutCables(gen.HyperX([]int{9, 9}, 24), 1, 3)}, 4, 1},
 		{gen.Case{Name: "torus with holes", Fabric: gen.CutCables(gen.Torus([]int{10, 10}, 30), 2, 2)}, 3, 0},
 	} {
-		f := lids(c.Fabric, c.lmc)
+		f := gen.LIDs(c.Fabric, c.lmc)
 		for i := range f.Ports {
 			f.Ports[i].Info.SetVLCap(c.code)
 		}

@@ -63,7 +63,7 @@ func naiveLoops(f *fabric.Fabric, r *route.Result) bool {
 
 // onLayers is a fabric whose links have that code of virtual lanes.
 func onLayers(f *fabric.Fabric, code uint8) *fabric.Fabric {
-	f = lids(f, 0)
+	f = gen.LIDs(f, 0)
 	for i := range f.Ports {
 		f.Ports[i].Info.SetVLCap(code)
 	}
@@ -220,7 +220,7 @@ func TestLayersBalance(t *testing.T) {
 
 // Without levels, or where a link has one lane, the name is passed over with a reason.
 func TestLayersRefused(t *testing.T) {
-	f := lids(gen.RandomRegular(1, 20, 4, 1), 0)
+	f := gen.LIDs(gen.RandomRegular(1, 20, 4, 1), 0)
 	for _, name := range []string{"layered", "dfsssp", "nue", "lash"} {
 		if r, _ := route.Build(f, route.Options{Engine: name}); r.Engine == route.Layered || len(r.Warnings) != 1 {
 			t.Errorf("%s without levels: %s, %q", name, r.Engine, r.Warnings)

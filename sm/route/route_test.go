@@ -14,23 +14,6 @@ import (
 	"ibnetworkd/sm/route"
 )
 
-// lids gives every end port a LID, in GUID order from 1, each with 1<<lmc.
-func lids(f *fabric.Fabric, lmc ib.LMC) *fabric.Fabric {
-	f = f.Clone()
-	next := 1
-	for _, e := range f.EndPorts {
-		p := &f.Ports[e]
-		m := lmc
-		if f.Nodes[p.Node].Type == ib.NodeSwitch {
-			m = 0
-		}
-		next = (next + m.Count() - 1) &^ (m.Count() - 1)
-		p.LID, p.LMC = ib.LID(next), m
-		next += m.Count()
-	}
-	return f
-}
-
 // walk follows the tables from an end port to a LID. hops are the ports that a
 // packet leaves by, indices into f.Ports, the end port itself first. ok is
 // false when the packet is dropped, loops, or ends at a port that does not own
@@ -120,7 +103,7 @@ func TestEngines(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for lmc := range ib.LMC(2) {
-				f := lids(tt.f, lmc)
+				f := gen.LIDs(tt.f, lmc)
 				r, err := route.Build(f, route.Options{Layers: 8})
 				if err != nil {
 					t.Fatal(err)
@@ -148,7 +131,7 @@ func TestEngines(t *testing.T) {
 
 // The checker must see loops where there are some.
 func TestCreditLoopIsFound(t *testing.T) {
-	f := lids(gen.Ring(6, 1), 0)
+	f := gen.LIDs(gen.Ring(6, 1), 0)
 	r, err := route.Build(f, route.Options{Engine: route.MinHop})
 	if err != nil {
 		t.Fatal(err)
@@ -180,7 +163,7 @@ func TestTorusWithoutLevels(t *testing.T) {
 		if i%every != 0 {
 			continue
 		}
-		f := lids(gen.Torus(dims, 1), 0)
+		f := gen.LIDs(gen.Torus(dims, 1), 0)
 		r, err := route.Build(f, route.Options{})
 		if err != nil || r.Engine != route.DOR || r.NumLayers != 1 || r.SL != nil || len(r.Warnings) > 0 {
 			t.Errorf("%v: %s with %d levels, %q, %v", dims, r.Engine, r.NumLayers, r.Warnings, err)
@@ -201,7 +184,7 @@ func TestTorusWithoutLevels(t *testing.T) {
 		}
 	}
 	// A long ring is no better by dimension order than by up/down.
-	f := lids(gen.Ring(9, 2), 0)
+	f := gen.LIDs(gen.Ring(9, 2), 0)
 	if r, _ := route.Build(f, route.Options{Engine: route.DOR}); r.Engine != route.DOR || route.CreditLoop(f, r.LFT, nil) != nil ||
 		naiveLoop(f, r.LFT) {
 		t.Errorf("a ring by dimension order: %s", r.Engine)
@@ -209,7 +192,7 @@ func TestTorusWithoutLevels(t *testing.T) {
 }
 
 func TestBadEngines(t *testing.T) {
-	f := lids(gen.Random(3, 12, 14, 20), 0)
+	f := gen.LIDs(gen.Random(3, 12, 14, 20), 0)
 	for _, tt := range []struct {
 		engine, want string
 		warnings     int
@@ -354,7 +337,7 @@ func TestRandomFabrics(t *testing.T) {
 	engines := map[string]int{}
 	for seed := range count {
 		rnd := rand.New(rand.NewPCG(uint64(seed), 7))
-		f := lids(randomFabric(rnd), ib.LMC(rnd.IntN(2)))
+		f := gen.LIDs(randomFabric(rnd), ib.LMC(rnd.IntN(2)))
 		if len(f.Switches) == 0 {
 			continue
 		}
@@ -433,7 +416,7 @@ func loads(f *fabric.Fabric, lft [][]uint8) map[int32]int {
 // A full fat-tree gives every link of a level the same load.
 func TestFatTreeBalance(t *testing.T) {
 	for name, f := range map[string]*fabric.Fabric{"two levels": gen.FatTree2(12, 6), "three levels": gen.FatTree3(8, 4, 64)} {
-		f = lids(f, 0)
+		f = gen.LIDs(f, 0)
 		r, err := route.Build(f, route.Options{})
 		if err != nil {
 			t.Fatal(err)
@@ -458,7 +441,7 @@ func TestFatTreeBalance(t *testing.T) {
 // A link that came up at a quarter of its width gets about a quarter of the
 // flows.
 func TestSlowLink(t *testing.T) {
-	f := lids(gen.FatTree2(16, 8), 0)
+	f := gen.LIDs(gen.FatTree2(16, 8), 0)
 	var slow int32
 	for i := range f.Ports {
 		p := &f.Ports[i]
@@ -524,7 +507,7 @@ func blocks(a, b [][]uint8) (n int) {
 // After a link between two switches is cut, and after it is back, only a small
 // part of the tables changes.
 func TestIncremental(t *testing.T) {
-	f := lids(gen.FatTree2(36, 6), 0)
+	f := gen.LIDs(gen.FatTree2(36, 6), 0)
 	before, _ := route.Build(f, route.Options{})
 	all := 0
 	for range before.LFT {
@@ -558,7 +541,7 @@ func TestSpeed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
-	f := lids(gen.FatTree3(36, 16, 5184), 0)
+	f := gen.LIDs(gen.FatTree3(36, 16, 5184), 0)
 	start := time.Now()
 	r, err := route.Build(f, route.Options{})
 	if err != nil {
@@ -578,7 +561,7 @@ func TestSpeed(t *testing.T) {
 }
 
 func TestSmallTable(t *testing.T) {
-	f := lids(gen.Star(5, 8), 0)
+	f := gen.LIDs(gen.Star(5, 8), 0)
 	f.Switches[0].Info.SetCaps(4, 1024, 64)
 	r, err := route.Build(f, route.Options{})
 	if err != nil || len(r.Warnings) != 1 || len(r.LFT[0]) != 4 {
@@ -608,7 +591,7 @@ func TestHostOnSpine(t *testing.T) {
 			m.Link(leaf[l], h+1, m.Host(1), 1)
 		}
 	}
-	f := lids(m.Done(first), 0)
+	f := gen.LIDs(m.Done(first), 0)
 	r, err := route.Build(f, route.Options{})
 	if err != nil || r.Engine != route.FatTree || len(r.Warnings) > 0 {
 		t.Errorf("%s, %v, %v", r.Engine, r.Warnings, err)
@@ -623,8 +606,8 @@ func TestHostOnSpine(t *testing.T) {
 // one switch's own port to another's would close loops. They are left out, not
 // the other roots of the tree. With a link cut, hosts still use the whole tree.
 func TestTreeOfUnevenCores(t *testing.T) {
-	f := lids(gen.FatTree3(12, 3, 6), 0)
-	big := lids(gen.FatTree3(24, 3, 12), 0)
+	f := gen.LIDs(gen.FatTree3(12, 3, 6), 0)
+	big := gen.LIDs(gen.FatTree3(24, 3, 12), 0)
 	for _, f := range []*fabric.Fabric{f, big} {
 		for _, cut := range []bool{false, true} {
 			g := f

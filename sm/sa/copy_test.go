@@ -38,7 +38,7 @@ func (w *world) tables(port int32, manager bool) (out [len(Copies)][]byte) {
 // A standby has of a master's registrations what the master has: each kind, of hosts
 // in partitions that the standby is not in, with the MLIDs that hosts know.
 func TestRestore(t *testing.T) {
-	f := active(lids(gen.FatTree2(8, 2), 1))
+	f := active(gen.LIDs(gen.FatTree2(8, 2), 1))
 	cas := (&world{f: f}).cas()
 	conf := "Default=0x7fff,ipoib:ALL=full;a=1,ipoib:SELF=full," + f.Ports[cas[3]].GUID.String() + "=full," +
 		f.Ports[cas[4]].GUID.String() + "=full;"
@@ -120,7 +120,7 @@ func TestRestore(t *testing.T) {
 // The levels of paths of more switches than a record has are copied whole, and change the
 // version when they change.
 func TestCopyLevels(t *testing.T) {
-	f := active(lids(gen.FatTree2(8, 2), 1))
+	f := active(gen.LIDs(gen.FatTree2(8, 2), 1))
 	w := newWorld(t, f, "")
 	const n = mad.PathLevelsBlock + 3
 	l := Levels{SL: make(route.Layers, n)}
@@ -169,7 +169,7 @@ func TestCopyLevels(t *testing.T) {
 
 // Whatever tables arrive: they are refused, or the SA is as consistent as ever.
 func FuzzRestore(f *testing.F) {
-	fab := active(lids(gen.FatTree2(8, 2), 1))
+	fab := active(gen.LIDs(gen.FatTree2(8, 2), 1))
 	w := newWorld(f, fab, "")
 	gid := ib.MakeGID(fab.Prefix, fab.Ports[w.cas()[3]].GUID)
 	w.ask(w.cas()[3], 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask, &mad.MCMemberRecord{MGID: ib.GID{0xff, 0x12, 15: 8}, PortGID: gid,

@@ -115,7 +115,7 @@ func (w *world) check() {
 }
 
 func fuzzWorld(t testing.TB) *world {
-	f := lids(gen.FatTree2(8, 2), 1)
+	f := gen.LIDs(gen.FatTree2(8, 2), 1)
 	return newWorld(t, f, "Default=0x7fff,ipoib:ALL=full;a=1,ipoib:ALL_CAS=limited,SELF=full;")
 }
 
@@ -184,7 +184,7 @@ func TestRandomEvents(t *testing.T) {
 		steps = 5000
 	}
 	rnd := rand.New(rand.NewPCG(11, 12))
-	big, small := lids(gen.Star(8, 12), 0), lids(gen.Star(5, 12), 0)
+	big, small := gen.LIDs(gen.Star(8, 12), 0), gen.LIDs(gen.Star(5, 12), 0)
 	w := newWorld(t, big, "")
 	type key struct {
 		mgid ib.GID
@@ -319,7 +319,7 @@ func TestRandomEvents(t *testing.T) {
 
 // A client that asks for as much as it can gets a refusal, not the memory.
 func TestBounds(t *testing.T) {
-	w := newWorld(t, lids(gen.Star(3, 8), 0), "")
+	w := newWorld(t, gen.LIDs(gen.Star(3, 8), 0), "")
 	w.s.cfg.MaxPerPort, w.s.cfg.MaxAnswer, w.s.cfg.MaxGroups = 20, 2000, 10
 	p := w.cas()[1]
 	last := map[mad.AttrID]mad.Status{}
@@ -364,7 +364,7 @@ func TestBounds(t *testing.T) {
 
 // With all multicast LIDs taken, groups of IPoIB share one, others are refused.
 func TestMLIDsRunOut(t *testing.T) {
-	f := lids(gen.Star(3, 8), 0)
+	f := gen.LIDs(gen.Star(3, 8), 0)
 	f.Switches[0].Info.SetCaps(49152, 5, 64)
 	w := newWorld(t, f, "")
 	p := w.cas()[1]
@@ -392,7 +392,7 @@ func TestMLIDsRunOut(t *testing.T) {
 }
 
 func BenchmarkPathRecord(b *testing.B) {
-	f := lids(gen.FatTree3(36, 6, 18), 0)
+	f := gen.LIDs(gen.FatTree3(36, 6, 18), 0)
 	w := newWorld(b, f, "")
 	c := w.cas()
 	msgs := make([][]byte, 1000)
@@ -414,7 +414,7 @@ func BenchmarkPathRecord(b *testing.B) {
 }
 
 func BenchmarkPortInfoRecord(b *testing.B) {
-	f := lids(gen.FatTree3(36, 6, 18), 0)
+	f := gen.LIDs(gen.FatTree3(36, 6, 18), 0)
 	w := newWorld(b, f, "")
 	c := w.cas()
 	h := mad.NewSA(mad.MethodGet, mad.AttrPortInfoRecord, 1, mad.CompPIRLID)

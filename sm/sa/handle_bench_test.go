@@ -9,7 +9,7 @@ import (
 
 // BenchmarkHandle is what the SA itself takes for a query, without the way to it.
 func BenchmarkHandle(b *testing.B) {
-	w := newWorld(b, lids(gen.FatTree2(36, 6), 0), "")
+	w := newWorld(b, gen.LIDs(gen.FatTree2(36, 6), 0), "")
 	c := w.cas()
 	for _, bm := range []struct {
 		name string

@@ -12,7 +12,7 @@ import (
 // A request for paths that cannot exist makes the SA check no more pairs than
 // allowed: the manager answers other managers in the same goroutine.
 func TestWorkIsBounded(t *testing.T) {
-	w := newWorld(t, lids(gen.FatTree2(8, 4), 7), "")
+	w := newWorld(t, gen.LIDs(gen.FatTree2(8, 4), 7), "")
 	c := w.cas()
 	w.s.cfg.MaxWork = 5000
 	for _, tt := range []struct {
@@ -46,7 +46,7 @@ func TestWorkIsBounded(t *testing.T) {
 
 // All memberships together are bounded, and places come free again.
 func TestMembersAreBounded(t *testing.T) {
-	w := newWorld(t, lids(gen.Star(8, 36), 0), "")
+	w := newWorld(t, gen.LIDs(gen.Star(8, 36), 0), "")
 	w.s.cfg.MaxMembers = 5
 	all := w.s.GroupList()[0].Record.MGID
 	refused := 0
@@ -74,7 +74,7 @@ func TestMembersAreBounded(t *testing.T) {
 // A service with a key is replaced and deleted by who registered it, by who
 // knows the key, and by the trusted.
 func TestServiceKey(t *testing.T) {
-	w := newWorld(t, lids(gen.Star(4, 8), 0), "")
+	w := newWorld(t, gen.LIDs(gen.Star(4, 8), 0), "")
 	owner, other := w.cas()[1], w.cas()[2]
 	const mask = mad.CompSRServiceID | mad.CompSRGID | mad.CompSRKey | mad.CompSRName
 	rec := func(key byte) *mad.ServiceRecord {
@@ -109,7 +109,7 @@ func TestServiceKey(t *testing.T) {
 // Notices of key violations have keys: a subscriber to everything gets them only
 // if it is trusted.
 func TestSecurityTraps(t *testing.T) {
-	w := newWorld(t, lids(gen.Star(4, 8), 0), "")
+	w := newWorld(t, gen.LIDs(gen.Star(4, 8), 0), "")
 	c := w.cas()
 	all := mad.InformInfo{LIDRangeBegin: 0xffff, Generic: true, Subscribe: true, Type: 0xffff, TrapNumber: mad.TrapAll, Producer: 0xffffff}
 	for i, key := range []uint64{0, 1} {
@@ -129,7 +129,7 @@ func TestSecurityTraps(t *testing.T) {
 // Many ports that appear at once times many subscribers are a bounded number of
 // reports.
 func TestReportsAreBounded(t *testing.T) {
-	whole := lids(gen.Star(12, 36), 0)
+	whole := gen.LIDs(gen.Star(12, 36), 0)
 	w := newWorld(t, whole, "")
 	w.s.cfg.MaxReports = 10
 	all := mad.InformInfo{LIDRangeBegin: 0xffff, Generic: true, Subscribe: true, Type: 0xffff, TrapNumber: mad.TrapAll, Producer: 0xffffff}
@@ -138,7 +138,7 @@ func TestReportsAreBounded(t *testing.T) {
 			t.Fatalf("subscribe: status %#x", st)
 		}
 	}
-	small := stateOf(t, lids(gen.Star(4, 36), 0), "")
+	small := stateOf(t, gen.LIDs(gen.Star(4, 36), 0), "")
 	if ch := w.s.SetState(0, small); len(ch.Reports) > 10 {
 		t.Errorf("%d reports", len(ch.Reports))
 	}
@@ -152,7 +152,7 @@ func TestReportsAreBounded(t *testing.T) {
 // A port that is in no partition gets no path and sees no port, and its requests do
 // no harm.
 func TestPortWithoutKeys(t *testing.T) {
-	w := newWorld(t, lids(gen.Star(4, 8), 0), "")
+	w := newWorld(t, gen.LIDs(gen.Star(4, 8), 0), "")
 	c := w.cas()
 	st := w.s.state
 	st.PKeys = append([][]ib.PKey(nil), st.PKeys...)
@@ -179,7 +179,7 @@ func TestPortWithoutKeys(t *testing.T) {
 // other: no paths, no records, no reports, no services, and neither can join for
 // another. The full member sees all of them, and makes no path between them.
 func TestLimitedMembersApart(t *testing.T) {
-	w := newWorld(t, lids(gen.Star(4, 8), 0), "Default=0x7fff,ipoib:ALL=limited,SELF=full;")
+	w := newWorld(t, gen.LIDs(gen.Star(4, 8), 0), "Default=0x7fff,ipoib:ALL=limited,SELF=full;")
 	full := w.f.SMPort
 	var c []int32
 	for _, p := range w.cas() {
@@ -258,7 +258,7 @@ func TestLimitedMembersApart(t *testing.T) {
 // One host that makes groups without end leaves the others their part of the
 // multicast LIDs, and its own come free again.
 func TestGroupShare(t *testing.T) {
-	w := newWorld(t, lids(gen.Star(8, 36), 0), "")
+	w := newWorld(t, gen.LIDs(gen.Star(8, 36), 0), "")
 	evil, honest := w.cas()[0], w.cas()[1]
 	mask := mad.CompMCMGID | mad.CompMCPortGID | mad.CompMCJoinState | mad.CompMCQKey | mad.CompMCPKey |
 		mad.CompMCSL | mad.CompMCFlowLabel | mad.CompMCTClass

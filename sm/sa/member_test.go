@@ -26,7 +26,7 @@ func slowed(f *fabric.Fabric, port int32) *fabric.Fabric {
 // A group gets slower at once when a slow member joins, and its members are asked to
 // register again; it gets faster only when it has no members.
 func TestGroupFollowsItsMembers(t *testing.T) {
-	f := lids(gen.Star(4, 8), 0)
+	f := gen.LIDs(gen.Star(4, 8), 0)
 	w := newWorld(t, f, "")
 	c := w.cas()
 	all := partition.BroadcastMGID(0xffff)
@@ -80,7 +80,7 @@ func TestGroupFollowsItsMembers(t *testing.T) {
 
 // A partition that is taken away takes its members out of the groups.
 func TestPartitionTakenAway(t *testing.T) {
-	f := lids(gen.Star(3, 8), 0)
+	f := gen.LIDs(gen.Star(3, 8), 0)
 	w := newWorld(t, f, "a=1,ipoib:ALL=full;")
 	p := w.cas()[1]
 	if st, _ := w.ask(p, 0, mad.MethodSet, mad.AttrMCMemberRecord, joinMask,
@@ -97,7 +97,7 @@ func TestPartitionTakenAway(t *testing.T) {
 // A port may join for another of its partition; then either may end it, but no
 // other port ends a membership that a port took up itself.
 func TestProxyJoin(t *testing.T) {
-	w := newWorld(t, lids(gen.Star(4, 8), 0), "")
+	w := newWorld(t, gen.LIDs(gen.Star(4, 8), 0), "")
 	c := w.cas()
 	id := ib.GID{0xff, 0x12, 15: 3}
 	r := mad.MCMemberRecord{MGID: id, PortGID: w.gid(c[1]), PKey: 0xffff, JoinState: 1}
@@ -133,7 +133,7 @@ func TestProxyJoin(t *testing.T) {
 // Alias GUIDs: made up or chosen, found by paths and joins, refused to others,
 // and their groups go with them.
 func TestAliasGUIDs(t *testing.T) {
-	w := newWorld(t, lids(gen.Star(4, 8), 0), "")
+	w := newWorld(t, gen.LIDs(gen.Star(4, 8), 0), "")
 	c := w.cas()
 	set := func(req, port int32, key uint64, m mad.Method, r mad.GUIDInfoRecord, bits mad.CompMask) (mad.GUIDInfo, mad.Status) {
 		r.LID = w.f.Ports[port].LID
@@ -193,7 +193,7 @@ func TestAliasGUIDs(t *testing.T) {
 
 // A request with a limited key of the requester's own partition gets a path.
 func TestLimitedKeys(t *testing.T) {
-	w := newWorld(t, lids(gen.Star(3, 8), 0), "Default=0x7fff,ipoib:ALL=limited,SELF=full;")
+	w := newWorld(t, gen.LIDs(gen.Star(3, 8), 0), "Default=0x7fff,ipoib:ALL=limited,SELF=full;")
 	c := w.cas()
 	for _, k := range []ib.PKey{0x7fff, 0xffff} {
 		st, recs := w.ask(c[1], 0, mad.MethodGet, mad.AttrPathRecord, mad.CompPRSGID|mad.CompPRDGID|mad.CompPRPKey,
@@ -210,7 +210,7 @@ func TestLimitedKeys(t *testing.T) {
 
 // The MTU and rate of a path are those of its slowest link, wherever that is.
 func TestPathOfSlowLink(t *testing.T) {
-	f := lids(gen.Mesh([]int{4}, 1), 0)
+	f := gen.LIDs(gen.Mesh([]int{4}, 1), 0)
 	for i := range f.Ports {
 		p := &f.Ports[i]
 		if p.Peer == fabric.None || f.Nodes[p.Node].Switch != 1 || f.Nodes[f.Ports[p.Peer].Node].Switch != 2 {
@@ -309,7 +309,7 @@ func TestCreateRules(t *testing.T) {
 			mad.StatusSAReqInvalid, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			w := newWorld(t, lids(gen.Star(3, 8), 0), "")
+			w := newWorld(t, gen.LIDs(gen.Star(3, 8), 0), "")
 			p := w.cas()[1]
 			r := mad.MCMemberRecord{MGID: ib.GID{0xff, 0x12, 15: 1}, PortGID: w.gid(p), PKey: 0xffff, JoinState: 1}
 			tt.edit(&r)
@@ -338,7 +338,7 @@ func TestCreateRules(t *testing.T) {
 
 // What a path is asked to be, and what it is then.
 func TestPathSelectors(t *testing.T) {
-	w := newWorld(t, lids(gen.Star(3, 8), 0), "")
+	w := newWorld(t, gen.LIDs(gen.Star(3, 8), 0), "")
 	a, b := w.cas()[1], w.cas()[2]
 	const mtu, rate, life = mad.CompPRMTUSel | mad.CompPRMTU, mad.CompPRRateSel | mad.CompPRRate, mad.CompPRLifeTimeSel | mad.CompPRLifeTime
 	for _, tt := range []struct {
@@ -381,7 +381,7 @@ func TestPathSelectors(t *testing.T) {
 
 // A subscription takes what its fields name and nothing else.
 func TestSubscriptionRules(t *testing.T) {
-	w := newWorld(t, lids(gen.Star(4, 8), 0), "")
+	w := newWorld(t, gen.LIDs(gen.Star(4, 8), 0), "")
 	c := w.cas()
 	lid := w.f.Ports[c[2]].LID
 	trap := mad.Notice{Generic: true, Type: mad.NoticeInfo, Producer: 1, TrapNumber: 144, IssuerLID: lid}
@@ -433,7 +433,7 @@ func TestSubscriptionRules(t *testing.T) {
 
 // A port with several LIDs is found by each of them.
 func TestAnyLIDOfAPort(t *testing.T) {
-	f := lids(gen.FatTree2(8, 2), 2)
+	f := gen.LIDs(gen.FatTree2(8, 2), 2)
 	w := newWorld(t, f, "")
 	a, b := w.cas()[0], w.cas()[3]
 	lid := f.Ports[b].LID + 3
@@ -465,7 +465,7 @@ func TestAnyLIDOfAPort(t *testing.T) {
 // On a torus routed over service levels, paths carry the level that keeps them
 // free of deadlock, the same both ways, whatever was wished.
 func TestPathLayers(t *testing.T) {
-	f := lids(gen.Torus([]int{5, 6}, 1), 0)
+	f := gen.LIDs(gen.Torus([]int{5, 6}, 1), 0)
 	for i := range f.Ports {
 		f.Ports[i].Info.SetVLCap(4) // eight lanes
 	}
@@ -510,7 +510,7 @@ func TestPathLayers(t *testing.T) {
 // Two managers, asked in different orders, give groups the same LIDs, in few
 // blocks of the tables.
 func TestMLIDsFollowFromMGIDs(t *testing.T) {
-	f := lids(gen.Star(3, 8), 0)
+	f := gen.LIDs(gen.Star(3, 8), 0)
 	mlids := func(order []int) map[ib.GID]ib.LID {
 		w := newWorld(t, f, "")
 		p := w.cas()[1]

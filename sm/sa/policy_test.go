@@ -12,7 +12,7 @@ import (
 // Paths get the level that the QoS policy has for them, and its limits; a request for
 // another service level or partition than it allows has no path.
 func TestPolicyInPathRecords(t *testing.T) {
-	f := lids(gen.FatTree2(8, 2), 0)
+	f := gen.LIDs(gen.FatTree2(8, 2), 0)
 	w := newWorld(t, f, "Default=0x7fff,ipoib,sl=2:ALL=full;a=1:ALL=full;")
 	p, err := policy.Parse("q", []byte("qos-levels\nqos-level\nname: L\nsl: 5\nmtu-limit: 3\nrate-limit: 2\npacket-life: 9\npkey: 0x1\n"+
 		"end-qos-level\nend-qos-levels\n"+

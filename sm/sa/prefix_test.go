@@ -13,7 +13,7 @@ import (
 // A path to a GID of another subnet leads to the router that the prefix routes name; the
 // first line that fits and whose router is there counts.
 func TestPrefixRoutes(t *testing.T) {
-	f := lids(gen.FatTree2(8, 4), 0)
+	f := gen.LIDs(gen.FatTree2(8, 4), 0)
 	w := newWorld(t, f, "")
 	cas := w.cas()
 	first, second := cas[2], cas[5]

@@ -18,22 +18,6 @@ import (
 	"ibnetworkd/sm/route"
 )
 
-// lids gives the end ports LIDs in GUID order.
-func lids(f *fabric.Fabric, lmc ib.LMC) *fabric.Fabric {
-	f = f.Clone()
-	next := 1
-	for _, e := range f.EndPorts {
-		p := &f.Ports[e]
-		if f.Nodes[p.Node].Switch == fabric.None {
-			p.LMC = lmc
-		}
-		next = (next + p.LMC.Count() - 1) &^ (p.LMC.Count() - 1)
-		p.LID = ib.LID(next)
-		next += p.LMC.Count()
-	}
-	return f
-}
-
 // stateOf is a fabric as the engine would leave it.
 func stateOf(t testing.TB, f *fabric.Fabric, conf string) State {
 	t.Helper()
@@ -127,7 +111,7 @@ func (w *world) gid(port int32) ib.GID { return ib.MakeGID(w.f.Prefix, w.f.Ports
 // What ib_ipoib asks when an interface comes up: the broadcast group by name,
 // a group with the parameters of the broadcast group, and a path.
 func TestIPoIB(t *testing.T) {
-	w := newWorld(t, lids(gen.FatTree2(8, 4), 0), "")
+	w := newWorld(t, gen.LIDs(gen.FatTree2(8, 4), 0), "")
 	a, b := w.cas()[0], w.cas()[5]
 	all := partition.BroadcastMGID(0xffff)
 	var bc mad.MCMemberRecord
@@ -231,7 +215,7 @@ func able(mask uint32) *mad.PortInfoRecord {
 }
 
 func TestRecords(t *testing.T) {
-	f := lids(gen.FatTree2(8, 4), 0)
+	f := gen.LIDs(gen.FatTree2(8, 4), 0)
 	w := newWorld(t, f, "")
 	st := w.s.state
 	st.MFT = mcast.Build(f, []mcast.Group{{MLID: 0xc000, Members: []mcast.Member{{Port: w.cas()[0]}, {Port: w.cas()[7]}}}})
@@ -335,7 +319,7 @@ func TestRecords(t *testing.T) {
 }
 
 func TestMultiPath(t *testing.T) {
-	w := newWorld(t, lids(gen.FatTree2(8, 4), 1), "")
+	w := newWorld(t, gen.LIDs(gen.FatTree2(8, 4), 1), "")
 	a, b, c := w.cas()[0], w.cas()[5], w.cas()[9]
 	counts := mad.CompMPRSGIDCount | mad.CompMPRDGIDCount
 	for _, tt := range []struct {
@@ -362,7 +346,7 @@ func TestMultiPath(t *testing.T) {
 // The path of a partition's member never leads to a port it may not talk to, and
 // no port sees ports it shares no partition with.
 func TestPartitionsSeparate(t *testing.T) {
-	f := lids(gen.Star(4, 8), 0)
+	f := gen.LIDs(gen.Star(4, 8), 0)
 	guid := func(i int) ib.GUID { return f.Ports[(&world{f: f}).cas()[i]].GUID }
 	conf := fmt.Sprintf("Default=0x7fff,ipoib:ALL=limited,SELF=full;a=1,ipoib:%v=full,%v=full;b=2,ipoib:%v=full,%v=limited;", guid(1),
 		guid(2), guid(1), guid(3))
@@ -434,7 +418,7 @@ func reports(t *testing.T, rs []Report) (out []string) {
 }
 
 func TestReports(t *testing.T) {
-	f := lids(gen.Star(4, 8), 0)
+	f := gen.LIDs(gen.Star(4, 8), 0)
 	w := newWorld(t, f, "")
 	c := w.cas()
 	sub := func(p int32, trap uint16, on bool) mad.Status {
@@ -470,7 +454,7 @@ func TestReports(t *testing.T) {
 	w.ask(c[3], 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask,
 		func() *mad.MCMemberRecord { x := g; x.PortGID = w.gid(c[3]); return &x }())
 	gone := f.Ports[c[3]]
-	small := lids(gen.Star(3, 8), 0)
+	small := gen.LIDs(gen.Star(3, 8), 0)
 	ch := w.s.SetState(0, stateOf(t, small, ""))
 	if d := cmp.Diff([]string{
 		fmt.Sprintf("65 of %v to %v QP 1", ib.MakeGID(f.Prefix, gone.GUID), lid),
@@ -495,7 +479,7 @@ func TestReports(t *testing.T) {
 }
 
 func TestServiceLeases(t *testing.T) {
-	w := newWorld(t, lids(gen.Star(3, 8), 0), "")
+	w := newWorld(t, gen.LIDs(gen.Star(3, 8), 0), "")
 	p := w.cas()[1]
 	set := func(id uint64, lease uint32, mask mad.CompMask) mad.Status {
 		r := mad.ServiceRecord{ServiceID: id, GID: w.gid(p), PKey: 0xffff, Lease: lease, Key: [16]byte{1, 2}}

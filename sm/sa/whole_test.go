@@ -11,7 +11,7 @@ import (
 // Tables of a subnet that fills the LID space are answered whole; what is longer
 // than one answer may be is refused, not cut.
 func TestWholeLIDSpace(t *testing.T) {
-	f := lids(gen.FatTree3(128, 12, 61), 0)
+	f := gen.LIDs(gen.FatTree3(128, 12, 61), 0)
 	if len(f.EndPorts) < 48_000 {
 		t.Fatalf("%d end ports", len(f.EndPorts))
 	}
@@ -48,7 +48,7 @@ func TestWholeLIDSpace(t *testing.T) {
 // A P_Key is shown at the index that it has in the port's table, and a free
 // entry between is no partition.
 func TestPKeyGaps(t *testing.T) {
-	w := newWorld(t, lids(gen.Star(3, 8), 0), "")
+	w := newWorld(t, gen.LIDs(gen.Star(3, 8), 0), "")
 	p := w.cas()
 	st := w.s.state
 	st.PKeys[p[1]] = []ib.PKey{ib.DefaultPKey, 0, 0x8001}

@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"log/slog"
@@ -47,15 +46,6 @@ func managed(t *testing.T, f *fabric.Fabric) (s *simfabric.Sim, me transport.Tra
 	return s, me, func() { cancel(); <-done; me.Close(); tr.Close(); s.Close() }
 }
 
-func textOf(t *testing.T, f *fabric.Fabric) string {
-	t.Helper()
-	var b bytes.Buffer
-	if err := fabric.WriteText(&b, f); err != nil {
-		t.Fatal(err)
-	}
-	return b.String()
-}
-
 // What the administrator has is what a walk finds: the same text, and of every port
 // the same state.
 func TestTopologyOfAdministrator(t *testing.T) {
@@ -73,7 +63,7 @@ func TestTopologyOfAdministrator(t *testing.T) {
 		if sa.SA == 0 || sa.Why != "" || walk.SA != 0 || walk.Why == "" {
 			t.Errorf("read from LID %d (%s), then LID %d (%s)", sa.SA, sa.Why, walk.SA, walk.Why)
 		}
-		if a, b := textOf(t, sa.Fabric), textOf(t, walk.Fabric); a != b || !strings.Contains(a, "Switch") || strings.Contains(a, "lid 0") {
+		if a, b := gen.Text(sa.Fabric), gen.Text(walk.Fabric); a != b || !strings.Contains(a, "Switch") || strings.Contains(a, "lid 0") {
 			t.Errorf("the administrator's text:\n%s\nthe walk's:\n%s", a, b)
 		}
 		if len(sa.Managers) != 1 || len(walk.Managers) != 1 || sa.Managers[0].GUID != walk.Managers[0].GUID ||
@@ -227,7 +217,7 @@ func TestRecordsInAnyOrder(t *testing.T) {
 	y := *x
 	y.links = stray.Append(back)
 	b, _, err := y.build(own, 0)
-	if err != nil || textOf(t, a) != textOf(t, b) || a.Links() != 3 {
-		t.Errorf("%v: %s\n%s", err, textOf(t, a), textOf(t, b))
+	if err != nil || gen.Text(a) != gen.Text(b) || a.Links() != 3 {
+		t.Errorf("%v: %s\n%s", err, gen.Text(a), gen.Text(b))
 	}
 }

@@ -1,7 +1,6 @@
 package kernel_test
 
 import (
-	"bytes"
 	"net"
 	"strings"
 	"testing"
@@ -9,18 +8,13 @@ import (
 
 	"ibnetworkd/lab"
 	"ibnetworkd/lab/gen"
-	"ibnetworkd/sm/fabric"
 )
 
 // The real ib_sa, ib_ipoib and ib_umad ask this SA: groups of IPv4 and IPv6,
 // paths over a fat-tree, a partition, connected mode, and osmtest's checks.
 func TestKernelAsks(t *testing.T) {
 	f := gen.FatTree2(8, 2)
-	var topo bytes.Buffer
-	if err := fabric.WriteText(&topo, f); err != nil {
-		t.Fatal(err)
-	}
-	lab.Run(t, lab.Config{Userland: lab.Debian, Topology: topo.String(), Bins: []string{"ibnetworkd/cmd/ibnetsm"}, Timeout: 120 * time.Second,
+	lab.Run(t, lab.Config{Userland: lab.Debian, Topology: gen.Text(f), Bins: []string{"ibnetworkd/cmd/ibnetsm"}, Timeout: 120 * time.Second,
 		Files: map[string]string{"/etc/partitions.conf": "Default=0x7fff, ipoib : ALL=full ;\nwork=0x8001, ipoib, rate=10Gb/s : ALL=full ;\n"},
 	}, func(g *lab.G) {
 		start := lab.Uptime()

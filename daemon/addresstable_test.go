@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -14,7 +15,7 @@ import (
 // A network namespace that a unit names is watched, also before its directory exists.
 func TestNamespaceIsWatched(t *testing.T) {
 	root, dir := unitDir(t)
-	put(t, filepath.Join(dir, "10.ibnetwork"), "[Match]\nName=ib0\n[Partition]\nPartitionKey=1\nNetworkNamespace=job\n")
+	testkit.WriteFile(t, filepath.Join(dir, "10.ibnetwork"), "[Match]\nName=ib0\n[Partition]\nPartitionKey=1\nNetworkNamespace=job\n")
 	dirs := NewUnitDirs(root)
 	dirs.Load()
 	woken := make(chan struct{}, 9)
@@ -22,7 +23,7 @@ func TestNamespaceIsWatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns := filepath.Join(root, units.NamespaceDir, "job")
-	put(t, ns, "")
+	testkit.WriteFile(t, ns, "")
 	for _, what := range []string{"comes", "goes"} {
 		select {
 		case <-woken:
@@ -38,7 +39,7 @@ func TestNamespaceIsWatched(t *testing.T) {
 func TestAddressTableIsWatched(t *testing.T) {
 	root, dir := unitDir(t)
 	table := filepath.Join(root, "etc/ibnetworkd/addresses")
-	put(t, filepath.Join(dir, "10.ibnetwork"), "[Match]\nName=ib0\n[Network]\nAddressTable=/etc/ibnetworkd/addresses\n")
+	testkit.WriteFile(t, filepath.Join(dir, "10.ibnetwork"), "[Match]\nName=ib0\n[Network]\nAddressTable=/etc/ibnetworkd/addresses\n")
 	dirs := NewUnitDirs(root)
 	set := dirs.Load()
 	woken := make(chan struct{}, 1)
@@ -75,15 +76,15 @@ func TestAddressTableIsWatched(t *testing.T) {
 			}
 		}
 	}
-	put(t, table, "n1 10.0.0.1/24\n")
+	testkit.WriteFile(t, table, "n1 10.0.0.1/24\n")
 	next("a table that comes", "10.0.0.1/24")
-	put(t, table+".new", "n1 10.0.0.2/24\n")
+	testkit.WriteFile(t, table+".new", "n1 10.0.0.2/24\n")
 	if err := os.Rename(table+".new", table); err != nil {
 		t.Fatal(err)
 	}
 	next("a table in its place", "10.0.0.2/24")
 	other := filepath.Join(root, "srv/addresses")
-	put(t, other, "n1 10.0.0.3/24\n")
+	testkit.WriteFile(t, other, "n1 10.0.0.3/24\n")
 	if err := os.Remove(table); err != nil {
 		t.Fatal(err)
 	}
@@ -91,12 +92,12 @@ func TestAddressTableIsWatched(t *testing.T) {
 		t.Fatal(err)
 	}
 	next("a link", "10.0.0.3/24")
-	put(t, other, "n1 10.0.0.4/24\n")
+	testkit.WriteFile(t, other, "n1 10.0.0.4/24\n")
 	next("the file behind a link", "10.0.0.4/24")
 
 	said := 0
 	edits := NewEdits(dirs, func(n ...link.Notice) { said = len(n) })
-	put(t, other, "n1 10.0.0.5/24\n")
+	testkit.WriteFile(t, other, "n1 10.0.0.5/24\n")
 	select {
 	case <-woken:
 	case <-time.After(20 * time.Second):
@@ -105,7 +106,7 @@ func TestAddressTableIsWatched(t *testing.T) {
 	if edits.Units(); said != 1 {
 		t.Errorf("%d notices of an edit that waits", said)
 	}
-	put(t, other, "n1 10.0.0.4/24\n")
+	testkit.WriteFile(t, other, "n1 10.0.0.4/24\n")
 	if edits.Units(); said != 0 {
 		t.Errorf("%d notices of an edit taken back", said)
 	}

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"ibnetworkd/internal/testkit"
 )
 
 // What others say of their links wakes the loop when it changes, not each time
@@ -40,9 +42,7 @@ func TestBeside(t *testing.T) {
 	write := func(name, text string) {
 		t.Helper()
 		tmp := filepath.Join(root, "tmp")
-		if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, tmp, text)
 		if err := os.Rename(tmp, filepath.Join(root, name)); err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -426,9 +427,7 @@ func BenchmarkEdit(b *testing.B) {
 	}
 	write := func(i, host int) {
 		text := fmt.Sprintf("[Match]\nName=ib%d\n[Network]\nAddress=10.%d.%d.%d/24\n", i, i/200, i%200, host)
-		if err := os.WriteFile(filepath.Join(dir, units.Dirs[0], fmt.Sprintf("%03d.ibnetwork", i)), []byte(text), 0o644); err != nil {
-			b.Fatal(err)
-		}
+		testkit.WriteFile(b, filepath.Join(dir, units.Dirs[0], fmt.Sprintf("%03d.ibnetwork", i)), text)
 	}
 	const n = 320
 	for i := range n {

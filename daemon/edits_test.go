@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestEdits(t *testing.T) {
 	root, dir := unitDir(t)
 	main := filepath.Join(dir, "10.ibnetwork")
-	put(t, main, unit0)
+	testkit.WriteFile(t, main, unit0)
 	dirs := NewUnitDirs(root)
 	dirs.SetWatching(nil)
 	dirs.Load()
@@ -33,7 +34,7 @@ func TestEdits(t *testing.T) {
 				t.Fatal(err)
 			}
 		} else {
-			put(t, path, text)
+			testkit.WriteFile(t, path, text)
 		}
 		dirs.MarkChanged(path)
 		edits.Units()

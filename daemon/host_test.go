@@ -1,9 +1,10 @@
 package daemon
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 // MLNX_OFED's manager of interfaces counts where it is installed and neither masked
@@ -25,21 +26,10 @@ func TestOFEDManager(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			root := t.TempDir()
 			for n, text := range tt.files {
-				if err := os.MkdirAll(filepath.Join(root, filepath.Dir(n)), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(filepath.Join(root, n), []byte(text), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testkit.WriteFile(t, filepath.Join(root, n), text)
 			}
 			if tt.mask {
-				dir := filepath.Join(root, "etc/systemd/system")
-				if err := os.MkdirAll(dir, 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.Symlink("/dev/null", filepath.Join(dir, "mlnx_interface_mgr@.service")); err != nil {
-					t.Fatal(err)
-				}
+				testkit.WriteFile(t, filepath.Join(root, "etc/systemd/system/mlnx_interface_mgr@.service"), "->/dev/null")
 			}
 			if got := (&Observer{root: root}).ofedManager(); got != tt.want {
 				t.Errorf("%q, want %q", got, tt.want)

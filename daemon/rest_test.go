@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/internal/kernel/uevent"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 )
 
@@ -206,13 +206,8 @@ func TestKeysOfPort(t *testing.T) {
 	write := func(dev, key string) {
 		t.Helper()
 		dir := filepath.Join(root, "sys/class/infiniband", dev, "ports/1/pkeys")
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
 		for i, k := range append([]string{key}, slices.Repeat([]string{"0x0000"}, holes)...) {
-			if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), []byte(k+"\n"), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testkit.WriteFile(t, filepath.Join(dir, fmt.Sprint(i)), k+"\n")
 		}
 	}
 	o := &Observer{root: root, sys: sysfs.New(root), ports: map[portID]staticPort{}}

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -12,6 +11,7 @@ import (
 
 	"ibnetworkd/daemon/card"
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -185,30 +185,12 @@ func (f *files) load() *units.Set {
 	return units.Load([]units.Root{{Path: "/etc/systemd/network", FS: fs}})
 }
 
-// logged is what the daemon has logged. It logs on, also between two reads of a test.
-type logged struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logged) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(b)
-}
-
-func (l *logged) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
 type rig struct {
 	*Daemon
 	sys  *memory
 	f    *files
 	n    *notes
-	log  *logged
+	log  *testkit.Buffer
 	stop func()
 }
 
@@ -235,7 +217,7 @@ func start(t *testing.T, sys System, n *notes, f *files, load func() *units.Set,
 // startWith is start with the parts of a Config.
 func startWith(t *testing.T, cfg Config, n *notes, f *files, wake func(func(Scope))) *rig {
 	t.Helper()
-	r := &rig{n: n, f: f, log: &logged{}}
+	r := &rig{n: n, f: f, log: new(testkit.Buffer)}
 	if cfg.Load == nil {
 		cfg.Load = f.load
 	}

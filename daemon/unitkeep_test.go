@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -25,16 +26,6 @@ func unitDir(t *testing.T) (root, dir string) {
 		t.Fatal(err)
 	}
 	return root, dir
-}
-
-func put(t *testing.T, p, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // noDescriptors lets the process open nothing until the returned function runs.
@@ -57,14 +48,14 @@ func noDescriptors(t *testing.T) (again func()) {
 func TestFullDescriptorTable(t *testing.T) {
 	root, dir := unitDir(t)
 	main := filepath.Join(dir, "10.ibnetwork")
-	put(t, main, unit0)
-	put(t, filepath.Join(dir, "10.ibnetwork.d", "a.conf"), "[Network]\nAddress=10.0.1.1/24\n")
+	testkit.WriteFile(t, main, unit0)
+	testkit.WriteFile(t, filepath.Join(dir, "10.ibnetwork.d", "a.conf"), "[Network]\nAddress=10.0.1.1/24\n")
 	synctest.Test(t, func(t *testing.T) {
 		dirs := NewUnitDirs(root)
 		sys := system(t, 1)
 		r := launchLoad(t, sys, &notes{}, nil, dirs.Load)
 		sys.take()
-		put(t, main, strings.ReplaceAll(unit0, "10.0.0.1/24", "10.0.0.2/24"))
+		testkit.WriteFile(t, main, strings.ReplaceAll(unit0, "10.0.0.1/24", "10.0.0.2/24"))
 		again := noDescriptors(t)
 		for range 3 {
 			if err := r.Reload(t.Context()); err != nil {
@@ -106,14 +97,14 @@ func TestFullDescriptorTable(t *testing.T) {
 func TestHalfWrittenUnit(t *testing.T) {
 	root, dir := unitDir(t)
 	main := filepath.Join(dir, "10.ibnetwork")
-	put(t, main, unit0+"\n")
+	testkit.WriteFile(t, main, unit0+"\n")
 	synctest.Test(t, func(t *testing.T) {
 		dirs := NewUnitDirs(root)
 		sys := system(t, 1)
 		r := launchLoad(t, sys, &notes{}, nil, dirs.Load)
 		sys.take()
 		edited := strings.ReplaceAll(unit0, "10.0.0.1/24", "10.0.0.2/24")
-		put(t, main, strings.TrimRight(edited, "\n"))
+		testkit.WriteFile(t, main, strings.TrimRight(edited, "\n"))
 		r.Wake(Scope{Reload: true})
 		time.Sleep(units.SettleTime - time.Second)
 		synctest.Wait()
@@ -135,7 +126,7 @@ func TestHalfWrittenUnit(t *testing.T) {
 func TestProblemsAreReported(t *testing.T) {
 	root, dir := unitDir(t)
 	main, bad := filepath.Join(dir, "10.ibnetwork"), filepath.Join(dir, "20.ibnetwork")
-	put(t, main, unit0)
+	testkit.WriteFile(t, main, unit0)
 	synctest.Test(t, func(t *testing.T) {
 		dirs := NewUnitDirs(root)
 		sys := system(t, 1)
@@ -157,16 +148,16 @@ func TestProblemsAreReported(t *testing.T) {
 		}
 		sys.take()
 		const nmae = `unknown key "Nmae"`
-		put(t, bad, "[Match]\nNmae=ib0\n")
+		testkit.WriteFile(t, bad, "[Match]\nNmae=ib0\n")
 		reload(nmae)
 		if c := <-changes; !c.Reloaded || len(c.Problems) != 1 {
 			t.Errorf("change %+v", c)
 		}
-		put(t, filepath.Join(dir, "30.ibnetwork"), "[Match]\nName=ib9\n")
+		testkit.WriteFile(t, filepath.Join(dir, "30.ibnetwork"), "[Match]\nName=ib9\n")
 		reload(nmae)
-		put(t, main, strings.Replace(unit0, "[Match]", "[Mtch]", 1))
+		testkit.WriteFile(t, main, strings.Replace(unit0, "[Match]", "[Mtch]", 1))
 		reload("unknown section [Mtch]; the last good version of the unit stays in force", nmae)
-		put(t, main, "")
+		testkit.WriteFile(t, main, "")
 		reload("the file is empty now", nmae)
 		st := r.link("ib0")
 		if st.State != link.StateConfigured || len(st.Problems) != 1 || !strings.Contains(st.Problems[0], "the last good version") {
@@ -175,8 +166,8 @@ func TestProblemsAreReported(t *testing.T) {
 		if ops := sys.take(); len(ops) > 0 {
 			t.Errorf("ops: %q", ops)
 		}
-		put(t, main, unit0)
-		put(t, bad, "[Match]\nName=ib8\n")
+		testkit.WriteFile(t, main, unit0)
+		testkit.WriteFile(t, bad, "[Match]\nName=ib8\n")
 		reload()
 		if st := r.link("ib0"); len(st.Problems) > 0 {
 			t.Errorf("ib0 still has %q", st.Problems)
@@ -219,17 +210,17 @@ func TestLastGoodOverRestart(t *testing.T) {
 		u.KeepCopies(state, slog.New(slog.DiscardHandler))
 		return u, u.Load()
 	}
-	put(t, main, unit0)
-	put(t, drop, "[Network]\nAddress=10.0.1.1/24\n")
-	put(t, filepath.Join(dir, "20.ibnetwork"), "[Match]\nName=ib9\n")
-	put(t, filepath.Join(dir, "30.ibnetwork"), "[Match")
+	testkit.WriteFile(t, main, unit0)
+	testkit.WriteFile(t, drop, "[Network]\nAddress=10.0.1.1/24\n")
+	testkit.WriteFile(t, filepath.Join(dir, "20.ibnetwork"), "[Match]\nName=ib9\n")
+	testkit.WriteFile(t, filepath.Join(dir, "30.ibnetwork"), "[Match")
 	u, good := start()
 	if len(good.Units) != 2 {
 		t.Fatalf("%+v", good)
 	}
-	put(t, main, "")
-	put(t, drop, "[Netw")
-	put(t, filepath.Join(dir, "30.ibnetwork"), "[Matc")
+	testkit.WriteFile(t, main, "")
+	testkit.WriteFile(t, drop, "[Netw")
+	testkit.WriteFile(t, filepath.Join(dir, "30.ibnetwork"), "[Matc")
 	if err := os.Remove(filepath.Join(dir, "20.ibnetwork")); err != nil {
 		t.Fatal(err)
 	}
@@ -246,13 +237,13 @@ func TestLastGoodOverRestart(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(state, units.Dirs[0], "20.ibnetwork")); err == nil {
 		t.Error("the copy of a removed unit is still there")
 	}
-	put(t, main, unit0)
-	put(t, drop, "[Network]\nAddress=10.0.2.1/24\n")
+	testkit.WriteFile(t, main, unit0)
+	testkit.WriteFile(t, drop, "[Network]\nAddress=10.0.2.1/24\n")
 	if _, set := start(); len(set.Units) != 1 || set.Unit("10").Kept || set.Unit("10").Addresses[1].Address.V.String() != "10.0.2.1/24" {
 		t.Errorf("%+v", set)
 	}
 	// A state directory that cannot be written stops nothing.
-	put(t, filepath.Join(root, "file"), "")
+	testkit.WriteFile(t, filepath.Join(root, "file"), "")
 	u = NewUnitDirs(root)
 	u.KeepCopies(filepath.Join(root, "file", "x"), slog.New(slog.DiscardHandler))
 	if set := u.Load(); len(set.Units) != 1 {
@@ -264,7 +255,7 @@ func TestLastGoodOverRestart(t *testing.T) {
 func TestPipeInPlace(t *testing.T) {
 	root, dir := unitDir(t)
 	p := filepath.Join(dir, "10.ibnetwork")
-	put(t, p, unit0)
+	testkit.WriteFile(t, p, unit0)
 	u := NewUnitDirs(root)
 	u.Load()
 	if err := os.Remove(p); err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/nl"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/units"
 )
 
@@ -35,9 +36,7 @@ func TestWatchUnits(t *testing.T) {
 			t.Fatal(err)
 		}
 		// As editors do: another file, then a rename.
-		if err := os.WriteFile(p+".tmp~", []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, p+".tmp~", text)
 		if err := os.Rename(p+".tmp~", p); err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 // exprs are the expressions of the dashboard.
@@ -91,9 +93,7 @@ func TestPromtool(t *testing.T) {
 		}, e) + "'}\n")
 	}
 	board := filepath.Join(dir, "dashboard.yml")
-	if err := os.WriteFile(board, []byte(b.String()), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, board, b.String())
 	for _, args := range [][]string{
 		{"check", "rules", "prometheus/ibnetworkd.rules.yml"},
 		{"check", "rules", board},

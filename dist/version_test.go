@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 // Each commit's package replaces that of the one before, whatever its hash
@@ -48,9 +50,7 @@ func TestVersionsGrow(t *testing.T) {
 		t.Errorf("outside of git: %s", v)
 	}
 	git("init", "-q")
-	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("a"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, filepath.Join(dir, "f"), "a")
 	git("add", "f")
 	var all []string
 	step := func(want string) {
@@ -66,9 +66,7 @@ func TestVersionsGrow(t *testing.T) {
 		// The date is UTC.
 		step(`0\.0~git2026112222000\d\.[0-9a-f]{7}`)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "f"), []byte("b"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, filepath.Join(dir, "f"), "b")
 	step(`0\.0~git2026112222000\d\.[0-9a-f]{7}\+dirty`)
 	git("checkout", "-q", "f")
 	commit()

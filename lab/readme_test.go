@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 )
 
@@ -38,9 +39,7 @@ func TestReadmeExample(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if err := os.WriteFile(filepath.Join(dir, "mine_test.go"), []byte(code+"\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, filepath.Join(dir, "mine_test.go"), code+"\n")
 	limit := lab.Patience(10 * time.Minute)
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-v", "-count=1", "-timeout="+limit.String(), "./"+dir)
 	// All that go has started, or a guest would hold the pipe when the test is over.

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"ibnetworkd/internal/testkit"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -17,21 +19,7 @@ import (
 func importRoot(t *testing.T, files map[string]string, args ...string) (stdout, stderr string) {
 	t.Helper()
 	root := t.TempDir()
-	for name, text := range files {
-		path := filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		var err error
-		if to, ok := strings.CutPrefix(text, "->"); ok {
-			err = os.Symlink(to, path)
-		} else {
-			err = os.WriteFile(path, []byte(text), 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	testkit.WriteFiles(t, root, files)
 	var out, errs bytes.Buffer
 	run(context.Background(), append([]string{"--root", root, "import"}, args...), strings.NewReader(""), &out, &errs)
 	return out.String(), errs.String()
@@ -163,9 +151,7 @@ func TestImportStaysBelowTheRoot(t *testing.T) {
 	}
 	write := func(path, text string) {
 		t.Helper()
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, path, text)
 	}
 	link := func(target, name string) {
 		t.Helper()

@@ -10,6 +10,7 @@ import (
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
 	"ibnetworkd/smctl/files"
@@ -21,25 +22,15 @@ import (
 func TestWithFiles(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "etc/systemd/network")
-	if err := os.MkdirAll(filepath.Join(dir, "10-a.ibnetwork.d"), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	for name, text := range map[string]string{"10-a.ibnetwork": "[Match]\nName=a\n",
 		"10-a.ibnetwork.d/x.conf": "[Link]\nMTUBytes=2000\n", "20-b.ibnetwork": "[Match]\nName=b\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, filepath.Join(dir, name), text)
 	}
 	if err := os.Symlink("/dev/null", filepath.Join(dir, "30-c.ibnetwork")); err != nil {
 		t.Fatal(err)
 	}
 	lib := filepath.Join(root, "usr/lib/systemd/network")
-	if err := os.MkdirAll(lib, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(lib, "30-c.ibnetwork"), []byte("[Match]\nName=c\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, filepath.Join(lib, "30-c.ibnetwork"), "[Match]\nName=c\n")
 	a := &app{in: strings.NewReader(""), out: &bytes.Buffer{}, err: &bytes.Buffer{}}
 	a.root = root
 	set := a.withFiles(map[string][]byte{
@@ -126,9 +117,7 @@ func TestManagerSteps(t *testing.T) {
 func writeUnit(t *testing.T, text string) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "10-ib.ibnetwork"), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, filepath.Join(dir, "10-ib.ibnetwork"), text)
 	return dir
 }
 

@@ -17,6 +17,7 @@ import (
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
 	"ibnetworkd/units"
@@ -126,12 +127,7 @@ func counted(t *testing.T) sysfs.FS {
 		"net/ibp3s0/statistics/tx_bytes": "4212", "net/ibp3s0/statistics/tx_dropped": "4", "net/ibp3s0/statistics/rx_errors": "0",
 	} {
 		path := filepath.Join(root, "sys/class", n)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(v+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, path, v+"\n")
 	}
 	return sysfs.New(root)
 }
@@ -199,12 +195,7 @@ func onTerminals(t *testing.T, name string, show func(width int) string) {
 func golden(t *testing.T, file, text string) {
 	t.Helper()
 	if *update {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, file, text)
 	}
 	if want, err := os.ReadFile(file); err != nil || string(want) != text {
 		t.Errorf("%s differs (go test ./cmd/ibnetctl -run %s -update), -want +got: %v\n%s", file, t.Name(), err, cmp.Diff(string(want), text))

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"ibnetworkd/cmd/ibnetctl/answer/answertest"
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/control"
 	"ibnetworkd/sm/engine"
@@ -39,16 +39,12 @@ func TestHintsOfManager(t *testing.T) {
 	f := gen.FatTree2(8, 4)
 	own := f.Ports[f.SMPort].GUID
 	cn := filepath.Join(t.TempDir(), "cn")
-	if err := os.WriteFile(cn, []byte(own.String()+"\n0x77\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, cn, own.String()+"\n0x77\n")
 	hops, text := filepath.Join(t.TempDir(), "hops"), ""
 	for _, w := range heavy(f, "S-0006") {
 		text += fmt.Sprintf("%v %d %d\n", w.Switch, w.Port, w.Hops)
 	}
-	if err := os.WriteFile(hops, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, hops, text)
 	m := control.Routing{Device: "mlx5_0", Port: 1, PortGUID: own, State: "Master", InForce: route.FatTree, Layers: 1,
 		HopWeights: heavy(f, "S-0006"), IO: []ib.GUID{own}, QoS: true, Drained: []ib.GUID{0x66}}
 	standby, old := m, func(context.Context, ib.GUID) (*control.Routing, string) {
@@ -172,9 +168,7 @@ func TestHintFiles(t *testing.T) {
 	}
 	host := f.Ports[f.EndPorts[0]].GUID.String()
 	for name, text := range map[string]string{hops: text, cn: host + "\n"} {
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, name, text)
 	}
 	var x answer.WhatIf
 	args := []string{"--json", "sm", "whatif", "--file", file, "--off", "S-0006"}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"ibnetworkd/cmd/ibnetctl/answer/answertest"
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/control"
@@ -34,9 +34,7 @@ import (
 func fabricFile(t *testing.T, f *fabric.Fabric) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "fabric.txt")
-	if err := os.WriteFile(name, []byte(gen.Text(f)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, name, gen.Text(f))
 	return name
 }
 
@@ -61,9 +59,7 @@ func TestExplainScreens(t *testing.T) {
 	tree, ring := fabricFile(t, gen.FatTree2(8, 4)), fabricFile(t, gen.Ring(6, 1))
 	cut := fabricFile(t, gen.EmptyLeaf(gen.FatTree2(8, 4), 1, 1))
 	parts := filepath.Join(t.TempDir(), "partitions.conf")
-	if err := os.WriteFile(parts, []byte("Default=0x7fff: ALL=limited, SELF=full;\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, parts, "Default=0x7fff: ALL=limited, SELF=full;\n")
 	for _, tt := range []struct {
 		name, file string
 		args       []string
@@ -93,9 +89,7 @@ func TestExplainScreens(t *testing.T) {
 func TestExplainMistakes(t *testing.T) {
 	file := fabricFile(t, gen.FatTree2(8, 4))
 	bad := filepath.Join(t.TempDir(), "bad")
-	if err := os.WriteFile(bad, []byte("Switch 4 S1\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, bad, "Switch 4 S1\n")
 	for _, tt := range []struct {
 		args string
 		code int

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ibnetworkd/internal/testkit"
 )
 
 func TestFlakes(t *testing.T) {
@@ -51,7 +53,7 @@ func flakyModule(t *testing.T) {
 	root := t.TempDir()
 	const head = "package p\nimport (\"fmt\"; \"os\"; \"strings\"; \"testing\"; \"time\")\nvar _ = []any{fmt.Sprint, os.Args, " +
 		"strings.Repeat, time.Second}\nfunc TestFine(t *testing.T) {}\n"
-	writeFiles(t, root, map[string]string{
+	testkit.WriteFiles(t, root, map[string]string{
 		"go.mod":           "module flaky\n\ngo 1.26\n",
 		"fine/p_test.go":   head,
 		"fails/p_test.go":  head + "func TestBad(t *testing.T) { t.Error(\"so bad\") }\n",

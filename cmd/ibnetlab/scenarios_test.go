@@ -3,32 +3,18 @@ package main
 import (
 	"bytes"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-)
 
-// writeFiles writes files below root, names to texts.
-func writeFiles(t *testing.T, root string, files map[string]string) {
-	t.Helper()
-	for name, text := range files {
-		name = filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
+	"ibnetworkd/internal/testkit"
+)
 
 // A scenario is found where its guest is booted by a function of another file, and a
 // test without a guest is none.
 func TestScenarios(t *testing.T) {
 	root := t.TempDir()
-	writeFiles(t, root, map[string]string{
+	testkit.WriteFiles(t, root, map[string]string{
 		"p/a_test.go": "package p\n// TestA is direct. And more.\nfunc TestA(t *testing.T) { lab.Run(t, c, f) }\nfunc " +
 			"TestNone(t *testing.T) { g.Run(x) }\n",
 		"p/b_test.go": "package p\nfunc TestB(t *testing.T) { t.Run(\"x\", func(t *testing.T) { first(t) }) }\nfunc second(t " +
@@ -54,7 +40,7 @@ func TestRunNoPart(t *testing.T) {
 		t.Skip("compiles tests")
 	}
 	root := t.TempDir()
-	writeFiles(t, root, map[string]string{
+	testkit.WriteFiles(t, root, map[string]string{
 		"go.mod":     "module parts\n\ngo 1.26\n",
 		"lab/lab.go": "package lab\nimport \"testing\"\nfunc Run(t *testing.T) { t.Log(\"in a guest\") }\n",
 		"parts/p_test.go": "package p\nimport (\"testing\"; \"parts/lab\")\nfunc TestParts(t *testing.T) { for _, n := range " +

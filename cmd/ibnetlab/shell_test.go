@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 )
 
@@ -255,9 +256,7 @@ func TestShellEnds(t *testing.T) {
 func TestShellKinds(t *testing.T) {
 	dir := t.TempDir()
 	star := filepath.Join(dir, "star")
-	if err := os.WriteFile(star, []byte(gen.Text(gen.Star(4, 8))), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, star, gen.Text(gen.Star(4, 8)))
 	unit := filepath.Join(dir, "ib0")
 	if err := os.WriteFile(unit, []byte("[Match]\nName=ib0\n[Network]\nAddress=10.9.0.1/24\n[SubnetManager]\nManage=auto\n"+
 		"StartDelaySec=1\n"), 0o644); err != nil {
@@ -315,9 +314,7 @@ func TestShellRefuses(t *testing.T) {
 	t.Setenv("IBNET_CACHE", t.TempDir())
 	text := filepath.Join(t.TempDir(), "fabric")
 	star := gen.Star(4, 8)
-	if err := os.WriteFile(text, []byte(gen.Text(star)), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, text, gen.Text(star))
 	sw := ""
 	for _, n := range star.Nodes {
 		if n.Type == ib.NodeSwitch {

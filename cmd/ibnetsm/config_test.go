@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/testkit"
+
 	"github.com/spf13/pflag"
 )
 
@@ -132,9 +134,7 @@ func TestConfigRestart(t *testing.T) {
 func TestVerify(t *testing.T) {
 	dir := t.TempDir()
 	parts := filepath.Join(dir, "partitions.conf")
-	if err := os.WriteFile(parts, []byte("Default=0x7fff: ALL=full;\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, parts, "Default=0x7fff: ALL=full;\n")
 	for text, want := range map[string]string{
 		"priority = 3\npartitions = " + parts + "\n": "",
 		"priority = 16\n":               "--priority 16: out of range, 0 to 15",
@@ -146,9 +146,7 @@ func TestVerify(t *testing.T) {
 		"prio = 1\n":                    "",
 	} {
 		file := filepath.Join(dir, "c")
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, file, text)
 		root := rootCmd()
 		var out bytes.Buffer
 		root.SetOut(&out)
@@ -198,9 +196,7 @@ func TestReloadKeepsSettingsThatCannotStart(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "ibnetsm.conf")
 	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, file, text)
 	}
 	good := "transport = ibsim\npriority = 3\nstate-dir = " + dir + "\n"
 	write(good)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 )
 
 // Hints are applied by a reload, without a restart; a line with a mistake is left out. A
@@ -21,9 +22,7 @@ func TestHints(t *testing.T) {
 	roots, hops, prefixes := filepath.Join(dir, "roots"), filepath.Join(dir, "hops"), filepath.Join(dir, "prefixes")
 	write := func(file, text string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, file, text)
 	}
 	write(roots, "0x1\n")
 	write(hops, "0x1 2 3\n")
@@ -93,9 +92,7 @@ func TestLIDsOfOpenSM(t *testing.T) {
 		"0x1 0x1 0x1\n\n0x2 0x4 0x5\n\n":                "",
 		"0x1 0x1 0x1\n\n0x2 0x1 0x1\n\n0x3 0x2 0x2\n\n": file + ":3:5: LID 1 belongs to the port of line 1 already",
 	} {
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, file, text)
 		log := new(bytes.Buffer)
 		d := &daemon{opts: &o, begun: &o, log: textLog(log), level: new(slog.LevelVar), status: &notifier{}}
 		if err := d.configure(&o); err != nil {

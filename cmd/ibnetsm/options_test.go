@@ -14,6 +14,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/pkey"
 )
@@ -183,12 +184,7 @@ func TestBarredPortsAreLeftOut(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, text string) {
 		p := filepath.Join(root, "sys/class", name)
-		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, p, text)
 	}
 	for i, mask := range []string{"0x2651e848", "0x2651ec48", "0x2651e848", "0x2651e848"} {
 		dev := fmt.Sprintf("mlx5_%d", i)

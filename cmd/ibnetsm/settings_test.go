@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"ibnetworkd/ib/partition"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/smctl"
 )
 
@@ -101,9 +102,7 @@ func TestLastGoodPartitions(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "p.conf")
 	write := func(text string) {
-		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, file, text)
 	}
 	o := optionsOf(t, "--port-guid=0x1", "--state-dir="+dir+"/state", "--partitions="+file, "--partition=0x8002 Name=more")
 	has := func(c partition.Config, names ...string) {

@@ -24,6 +24,7 @@ import (
 	"ibnetworkd/internal/busconn"
 	"ibnetworkd/internal/busconn/bustest"
 	"ibnetworkd/internal/kernel/modules"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 )
 
@@ -138,27 +139,9 @@ type process struct {
 	*App
 	sys    *system
 	unit   string // path of the only unit file
-	log    *log
+	log    *testkit.Buffer
 	hangup chan os.Signal
 	stop   func() error
-}
-
-// log is what the process logs.
-type log struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (l *log) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }
 
 const address1 = "[Match]\nName=ib0\n[Network]\nAddress=10.0.0.1/24\n"
@@ -166,7 +149,7 @@ const address1 = "[Match]\nName=ib0\n[Network]\nAddress=10.0.0.1/24\n"
 // start runs an App with one unit.
 func start(t *testing.T, busAddress string, alter func(*App, *quiet)) *process {
 	t.Helper()
-	p := &process{sys: newSystem(), log: &log{}, hangup: make(chan os.Signal, 1)}
+	p := &process{sys: newSystem(), log: new(testkit.Buffer), hangup: make(chan os.Signal, 1)}
 	root := t.TempDir()
 	p.unit = filepath.Join(root, "etc/systemd/network/10-ib0.ibnetwork")
 	if err := os.MkdirAll(filepath.Dir(p.unit), 0o755); err != nil {
@@ -209,9 +192,7 @@ func start(t *testing.T, busAddress string, alter func(*App, *quiet)) *process {
 func (p *process) edit(t *testing.T, text string) {
 	t.Helper()
 	tmp := p.unit + "~"
-	if err := os.WriteFile(tmp, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, tmp, text)
 	if err := os.Rename(tmp, p.unit); err != nil {
 		t.Fatal(err)
 	}
@@ -338,12 +319,7 @@ func TestWithoutBusAndWatch(t *testing.T) {
 	m := newManager(t)
 	p := start(t, "unix:path=/nonexistent/bus", func(a *App, _ *quiet) {
 		conf := filepath.Join(a.o.UnitRoot, "etc/ibnetworkd/ibnetworkd.conf")
-		if err := os.MkdirAll(filepath.Dir(conf), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(conf, []byte("[Daemon]\nWatchUnitFiles=no\nNonsense=1\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, conf, "[Daemon]\nWatchUnitFiles=no\nNonsense=1\n")
 		a.o.Metrics = "no"
 	})
 	m.wait("READY=1")

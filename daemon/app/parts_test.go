@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -118,7 +119,7 @@ func TestMetricsPlaces(t *testing.T) {
 // Metrics that cannot be served are logged once, and tried again.
 func TestMetricsCannotBeServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var text log
+		var text testkit.Buffer
 		a := &App{log: slog.New(slog.NewTextHandler(&text, nil))}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan bool)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
 )
@@ -210,9 +211,7 @@ const pagePath = "../../docs/man/org.ibnetwork1.5"
 func TestManPage(t *testing.T) {
 	want := page()
 	if *update {
-		if err := os.WriteFile(pagePath, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, pagePath, want)
 	}
 	got, err := os.ReadFile(pagePath)
 	if err != nil {

@@ -2,7 +2,6 @@ package card
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -12,6 +11,7 @@ import (
 
 	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/rtnl"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
 	"ibnetworkd/units"
@@ -69,12 +69,7 @@ func TestRunningPrograms(t *testing.T) {
 	root := t.TempDir()
 	for pid, comm := range map[string]string{"1": "systemd", "77": "lldpad", "78": "lldpad", "90": "rdma-ndd", "self": "lldpd"} {
 		dir := filepath.Join(root, "proc", pid)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "comm"), []byte(comm+"\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, filepath.Join(dir, "comm"), comm+"\n")
 	}
 	o := New(root, nil, Config{})
 	for _, tt := range []struct {

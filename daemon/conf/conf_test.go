@@ -1,10 +1,10 @@
 package conf
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 // Directories, drop-ins and masks count as systemd's do; a mistake is said with its
@@ -38,15 +38,7 @@ func TestRead(t *testing.T) {
 		{"no key", map[string]string{"etc/ibnetworkd/ibnetworkd.conf": "[Daemon]\nno\n"}, true, ":2: want Key=value"},
 	} {
 		root := t.TempDir()
-		for name, text := range tt.files {
-			p := filepath.Join(root, name)
-			if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
+		testkit.WriteFiles(t, root, tt.files)
 		c := Read(root)
 		if c.WatchUnitFiles != tt.watch || (len(c.Problems) > 0) != (tt.say != "") || tt.say != "" &&
 			!strings.Contains(strings.Join(c.Problems, "\n"), tt.say) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"ibnetworkd/daemon"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -28,9 +29,7 @@ func TestStore(t *testing.T) {
 	}
 	for name, text := range map[string]string{"ib1": "", "ib2": "{", "ib3": `{"link":"ib0"}`, "ib4": `{"link":"ib4","lease":{"address":"x"}}`,
 		"ib5": `{"link":"ib5"}`, "ib6": strings.Repeat(" ", mostSaved+1)} {
-		if err := os.WriteFile(s.path(name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, s.path(name), text)
 	}
 	if err := os.Mkdir(s.path("ib7"), 0o755); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 
 	"ibnetworkd/daemon"
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
 	"ibnetworkd/units"
@@ -132,13 +133,8 @@ func TestIndexOnItsWay(t *testing.T) {
 // a table that settles is read again, with pauses that grow.
 func TestFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "links")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	for _, name := range []string{"gone.env", "ib0.env", "other.txt"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("old\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, filepath.Join(dir, name), "old\n")
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

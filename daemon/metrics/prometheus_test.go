@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 )
 
@@ -56,9 +57,7 @@ func TestPrometheus(t *testing.T) {
 	}
 	for name, data := range map[string]string{"ibnetworkd.rules.yml": string(rules),
 		"prometheus.yml": "global: {scrape_interval: 2s, scrape_timeout: 2s, evaluation_interval: 1s}\n" + text} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, filepath.Join(dir, name), data)
 	}
 	p := exec.CommandContext(t.Context(), program, "--config.file="+dir+"/prometheus.yml", "--storage.tsdb.path="+dir+"/data",
 		"--web.listen-address="+api)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/units"
 )
 
@@ -21,18 +22,14 @@ func TestRoot(t *testing.T) {
 	const dir = "/etc/systemd/network"
 	root := t.TempDir()
 	outside := filepath.Join(t.TempDir(), "outside")
-	if err := os.WriteFile(outside, []byte("[Match]\nName=outside\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, outside, "[Match]\nName=outside\n")
 	at := func(p string) string { return filepath.Join(root, p) }
 	for _, d := range []string{dir, "/nix/store/x", "/srv"} {
 		if err := os.MkdirAll(at(d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(at("/srv/good"), []byte("[Match]\nName=inside\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, at("/srv/good"), "[Match]\nName=inside\n")
 	for name, target := range map[string]string{
 		"/etc/static":           "/nix/store/x",
 		"/nix/store/x/masked":   "/dev/null",
@@ -52,12 +49,7 @@ func TestRoot(t *testing.T) {
 		"/usr/lib/systemd":      outside + "/..",
 		"/usr/local/lib/broken": "x",
 	} {
-		if err := os.MkdirAll(filepath.Dir(at(name)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Symlink(target, at(name)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, at(name), "->"+target)
 	}
 	if err := unix.Mkfifo(at(dir+"/40.ibnetwork"), 0o644); err != nil {
 		t.Fatal(err)

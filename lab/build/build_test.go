@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ibnetworkd/internal/testkit"
 )
 
 func builder(t *testing.T) *Builder {
@@ -132,9 +134,7 @@ func TestRunReportsTheEnd(t *testing.T) {
 
 func TestCheckConfig(t *testing.T) {
 	file := filepath.Join(t.TempDir(), ".config")
-	if err := os.WriteFile(file, []byte("CONFIG_A=y\nCONFIG_S=\"x\"\n# CONFIG_B is not set\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, file, "CONFIG_A=y\nCONFIG_S=\"x\"\n# CONFIG_B is not set\n")
 	for _, tc := range []struct{ name, want, err string }{
 		{"OK", "CONFIG_A=y\nCONFIG_S=\"x\"\n", ""},
 		{"OK switched off", "CONFIG_A=y\nCONFIG_B=n\nCONFIG_C=n\n", ""},
@@ -160,9 +160,7 @@ func TestEdit(t *testing.T) {
 		{"bad twice", "b;\nb;\n", "b;\nb;\n", "2 times"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if err := os.WriteFile(file, []byte(tc.text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testkit.WriteFile(t, file, tc.text)
 			err := edit(file, "b;\n", "c;\nb;\n")
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
 				t.Errorf("got %v, want %q", err, tc.err)

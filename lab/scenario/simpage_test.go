@@ -1,7 +1,6 @@
 package scenario
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -9,10 +8,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 )
 
@@ -30,24 +29,6 @@ func indented(page string) (out [][]string) {
 		}
 	}
 	return out
-}
-
-// screenText is what a program has printed so far.
-type screenText struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *screenText) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *screenText) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 // The page on the simulator, done as it stands in a copy of the source: two terminals,
@@ -84,7 +65,7 @@ func TestSimulatorPage(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 
-	var first screenText
+	var first testkit.Buffer
 	sim := exec.Command("bash", "-ec", strings.Join(blocks[0], "\n"))
 	sim.Dir, sim.Stdout, sim.Stderr = dir, &first, &first
 	console, err := sim.StdinPipe()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -34,7 +35,7 @@ func TestBabblingPort(t *testing.T) {
 			}})
 			defer w.close()
 			hosts := hostsOf(f)
-			var text buffer
+			var text testkit.Buffer
 			s, _ := w.manager(hosts[0], engine.Config{Sweep: -1, Log: slog.New(slog.NewTextHandler(&text, nil))})
 			w.settle(hosts[0], s, time.Second)
 			time.Sleep(time.Second)

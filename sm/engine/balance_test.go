@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -21,7 +22,7 @@ import (
 // says that the routes are worse.
 func TestRackOff(t *testing.T) {
 	inWorld(t, gen.FatTree3(12, 4, 6), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
-		var log buffer
+		var log testkit.Buffer
 		s, _ := w.manager(f.SMPort, engine.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 		time.Sleep(5 * time.Second)
 		for _, e := range f.EndPorts {

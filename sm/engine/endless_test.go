@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/discover"
@@ -269,7 +270,7 @@ func TestEndlessDevice(t *testing.T) {
 				path := pathFrom(t, f, f.SMPort, evil)
 				leaf := f.Nodes[f.Ports[f.Ports[evil].Peer].Node].GUID
 				e := &endless{begin: path, node: tt.node, delay: tt.delay, ready: make(chan struct{}, 1)}
-				log := new(buffer)
+				log := new(testkit.Buffer)
 				s, _ := w.managerOn(f.SMPort, engine.Config{Log: slog.New(slog.NewTextHandler(log, nil))},
 					func(tr transport.Transport) transport.Transport {
 						e.Transport = tr

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -19,7 +20,7 @@ import (
 func TestFlappingLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.Ring(4, 1)
-		var text buffer
+		var text testkit.Buffer
 		w := newWorld(t, f, simfabric.Options{Seed: 1})
 		defer w.close()
 		sm := f.EndPorts[len(f.EndPorts)-1]
@@ -154,7 +155,7 @@ func switchLink(f *fabric.Fabric) int32 {
 func TestFlappingHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.Ring(4, 2)
-		var text buffer
+		var text testkit.Buffer
 		w := newWorld(t, f, simfabric.Options{Seed: 1})
 		defer w.close()
 		hosts := hostsOf(f)

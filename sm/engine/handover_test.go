@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -248,7 +249,7 @@ func TestHandoverWhileDiscovering(t *testing.T) {
 		}
 		stop()
 		c := w.client(t, hosts[3])
-		log := new(buffer)
+		log := new(testkit.Buffer)
 		b, _ := w.manager(hosts[5], engine.Config{Log: slog.New(slog.NewTextHandler(log, nil))})
 		time.Sleep(30 * time.Millisecond)
 		if x := b.Snapshot(); x.State != "Discovering" {

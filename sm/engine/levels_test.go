@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -51,7 +52,7 @@ func TestChangedLevelsReachHosts(t *testing.T) {
 			a := &askings{hosts: map[ib.GUID]int{}}
 			w := newWorld(t, f, simfabric.Options{Reregister: a.note})
 			defer w.close()
-			log := new(buffer)
+			log := new(testkit.Buffer)
 			s, _ := w.manager(f.SMPort, engine.Config{QoS: &qos.Options{}, Reregister: engine.ReregisterNever,
 				Log: slog.New(slog.NewTextHandler(log, nil))})
 			time.Sleep(5 * time.Second)

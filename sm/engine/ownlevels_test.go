@@ -9,6 +9,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -34,7 +35,7 @@ func TestOwnLevelsBeforeLayers(t *testing.T) {
 				f := gen.CutCables(gen.Torus([]int{5, 5}, 1), 3, 6)
 				w := newWorld(t, f, simfabric.Options{})
 				defer w.close()
-				log := new(buffer)
+				log := new(testkit.Buffer)
 				cfg := engine.Config{QoS: &qos.Options{}, Log: slog.New(slog.NewTextHandler(log, nil)), Partitions: partition.Default()}
 				cfg.Route.Engine = engineName
 				set(&cfg)

@@ -10,6 +10,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -71,7 +72,7 @@ func TestRefusedTables(t *testing.T) {
 				w.keys = nil
 				defer w.close()
 				hosts := hostsOf(f)
-				log := new(buffer)
+				log := new(testkit.Buffer)
 				tt.cfg.Log = slog.New(slog.NewTextHandler(log, nil))
 				s, _ := w.managerOn(f.SMPort, tt.cfg, func(tr transport.Transport) transport.Transport {
 					return refusal{Transport: tr, refuse: func(path []uint8, a mad.AttrID, mod uint32) bool {
@@ -113,7 +114,7 @@ func TestRefusedLanes(t *testing.T) {
 func TestLongChain(t *testing.T) {
 	for _, n := range []int{62, 63, 64} {
 		inWorld(t, gen.Mesh([]int{n}, 1), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
-			log := new(buffer)
+			log := new(testkit.Buffer)
 			s, _ := w.manager(f.SMPort, engine.Config{Log: slog.New(slog.NewTextHandler(log, nil))})
 			time.Sleep(5 * time.Second)
 			synctest.Wait()

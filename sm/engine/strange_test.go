@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -105,7 +106,7 @@ func TestStrangeNodes(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				n = 0
-				log := new(buffer)
+				log := new(testkit.Buffer)
 				w := newWorld(t, f, simfabric.Options{DelayMin: 20 * time.Microsecond, DelayMax: 20 * time.Microsecond})
 				defer w.close()
 				s, _ := w.managerOn(f.SMPort, engine.Config{Log: slog.New(slog.NewTextHandler(log, nil))},
@@ -176,7 +177,7 @@ func TestPortCountChanges(t *testing.T) {
 		for _, d := range [][2]uint8{{8, 11}, {11, 8}} {
 			synctest.Test(t, func(t *testing.T) {
 				f := gen.FatTree2(8, 2)
-				log := new(buffer)
+				log := new(testkit.Buffer)
 				w := newWorld(t, f, simfabric.Options{DelayMin: 20 * time.Microsecond, DelayMax: 20 * time.Microsecond})
 				defer w.close()
 				g := f.Nodes[f.Ports[f.Ports[hostsOf(f)[len(hostsOf(f))-1]].Peer].Node].GUID
@@ -210,7 +211,7 @@ func TestPortCountChanges(t *testing.T) {
 func TestPortsAreAdded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := gen.Star(8, 8)
-		log := new(buffer)
+		log := new(testkit.Buffer)
 		w := newWorld(t, f, simfabric.Options{})
 		defer w.close()
 		sw := &f.Nodes[f.Switches[0].Node]
@@ -269,7 +270,7 @@ func TestDeviceChanges(t *testing.T) {
 				m.Link(two, 2, []int{b, a, a}[seed], 3)
 				m.Link(other, 1, b, 1)
 				f := m.Done(sm)
-				log := new(buffer)
+				log := new(testkit.Buffer)
 				w := newWorld(t, f, simfabric.Options{DelayMin: 20 * time.Microsecond, DelayMax: 20 * time.Microsecond})
 				defer w.close()
 				var g ib.GUID

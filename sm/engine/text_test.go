@@ -11,6 +11,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -32,7 +33,7 @@ func TestHostileDescription(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		log := new(buffer)
+		log := new(testkit.Buffer)
 		var tables []byte
 		s, _ := w.manager(f.SMPort, engine.Config{Log: slog.New(slog.NewTextHandler(log, nil))})
 		w.settle(f.SMPort, s, time.Second)

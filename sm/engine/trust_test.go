@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -311,7 +312,7 @@ func TestSameInstant(t *testing.T) {
 // the log, the status and the metrics, and detect LIDs that are used twice.
 func TestRivals(t *testing.T) {
 	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
-		log := new(buffer)
+		log := new(testkit.Buffer)
 		a, _ := w.manager(hosts[0], engine.Config{Priority: 14, SMKey: secret, Sweep: time.Second, Log: slog.New(slog.NewTextHandler(log, nil))})
 		w.settle(hosts[0], a, time.Second)
 		o := w.other(t, hosts[5], mad.SMInfo{Priority: 3, State: mad.SMMaster, SMKey: 77})

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/smctl"
 	"ibnetworkd/units"
 )
@@ -158,9 +159,7 @@ func TestAccess(t *testing.T) {
 func TestProblems(t *testing.T) {
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad.conf")
-	if err := os.WriteFile(bad, []byte("x=0x8000 : ALL;\ny=0x2 ALL;\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, bad, "x=0x8000 : ALL;\ny=0x2 ALL;\n")
 	set := units.Load([]units.Root{{Path: "/u", FS: fstest.MapFS{
 		"a.ibnetwork": {Data: []byte("[Match]\nName=a\n[SubnetManager]\nPartitionsFile=" + bad + "\n")},
 		"b.ibnetwork": {Data: []byte("[Match]\nName=b\n[SubnetManager]\nManage=auto\nPartitionsFile=" + dir + "/none\n")},

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/smctl"
 )
 
@@ -34,12 +35,7 @@ func TestInspect(t *testing.T) {
 		root := t.TempDir()
 		write := func(name, text string) {
 			p := filepath.Join(root, "sys", name)
-			if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testkit.WriteFile(t, p, text)
 		}
 		write("class/infiniband/mlx5_0/device/x", "")
 		for name, text := range tt.files {

@@ -12,6 +12,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/fabric"
@@ -169,9 +170,7 @@ func TestFind(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, f := range []string{"ibdev", "port"} {
-			if err := os.WriteFile(filepath.Join(dir, name, f), []byte(v[i]), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testkit.WriteFile(t, filepath.Join(dir, name, f), v[i])
 		}
 	}
 	sys := sysfs.New(root)

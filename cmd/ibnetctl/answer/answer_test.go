@@ -12,6 +12,7 @@ import (
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/cmd/ibnetctl/answer/answertest"
+	"ibnetworkd/internal/testkit"
 )
 
 var update = flag.Bool("update", false, "write generated files")
@@ -94,9 +95,7 @@ func rows(b *strings.Builder, t reflect.Type, command, prefix string, seen map[r
 func golden(t *testing.T, path, want string) {
 	t.Helper()
 	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, path, want)
 	}
 	if got, err := os.ReadFile(path); err != nil || string(got) != want {
 		t.Errorf("%s is not what the types say (%v): go test ./cmd/ibnetctl/answer -update", path, err)

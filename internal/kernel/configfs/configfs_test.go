@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 // In a plain tree the attributes are there before the directory is made, which
@@ -12,13 +14,8 @@ import (
 func plain(t *testing.T) (FS, string) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "sys/kernel/config/rdma_cm/mlx5_0/ports/1")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
 	for name, text := range map[string]string{"default_roce_mode": "RoCE v2\n", "default_roce_tos": "106\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.WriteFile(t, filepath.Join(dir, name), text)
 	}
 	return New(root), dir
 }
@@ -41,9 +38,7 @@ func TestDefaults(t *testing.T) {
 	if _, err := f.Get("../mlx5_0", 1); err == nil {
 		t.Error("bad name: no error")
 	}
-	if err := os.WriteFile(filepath.Join(dir, "default_roce_tos"), []byte("many\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, filepath.Join(dir, "default_roce_tos"), "many\n")
 	if _, err := f.Get("mlx5_0", 1); err == nil {
 		t.Error("bad type of service: no error")
 	}

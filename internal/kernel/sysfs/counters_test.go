@@ -2,9 +2,10 @@ package sysfs
 
 import (
 	"maps"
-	"os"
 	"path/filepath"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 func TestCounters(t *testing.T) {
@@ -15,13 +16,8 @@ func TestCounters(t *testing.T) {
 		"net/ib0/statistics":                    {"rx_bytes": "18446744073709551615\n", "tx_errors": "0\n"},
 	} {
 		dir = filepath.Join(root, "sys/class", dir)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
 		for n, v := range files {
-			if err := os.WriteFile(filepath.Join(dir, n), []byte(v), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testkit.WriteFile(t, filepath.Join(dir, n), v)
 		}
 	}
 	f := New(root)

@@ -11,28 +11,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 )
 
 // tree makes files and, for values that begin with "->", symbolic links.
 func tree(t testing.TB, files map[string]string) FS {
 	t.Helper()
-	root := t.TempDir()
-	for name, text := range files {
-		p := filepath.Join(root, "sys", name)
-		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		var err error
-		if to, ok := strings.CutPrefix(text, "->"); ok {
-			err = os.Symlink(to, p)
-		} else {
-			err = os.WriteFile(p, []byte(text), 0o644)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	return FS{filepath.Join(root, "sys")}
+	root := filepath.Join(t.TempDir(), "sys")
+	testkit.WriteFiles(t, root, files)
+	return FS{root}
 }
 
 const card = "devices/pci0000:3a/0000:3b:00.0/"

@@ -1,10 +1,11 @@
 package udevdb
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 const ib0 = `I:4711815
@@ -23,12 +24,7 @@ V:1
 func write(t *testing.T, root, name, text string) {
 	t.Helper()
 	p := filepath.Join(root, "run/udev", name)
-	if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(p, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, p, text)
 }
 
 func TestRecords(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/sm/transport"
 	"ibnetworkd/sm/transport/transporttest"
 )
@@ -35,9 +36,7 @@ func start(t *testing.T) string {
 	}
 	dir := t.TempDir()
 	file := filepath.Join(dir, "topo")
-	if err := os.WriteFile(file, []byte(topo), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.WriteFile(t, file, topo)
 	sock := fmt.Sprintf("t%d%s", os.Getpid(), strings.ReplaceAll(t.Name(), "/", ""))
 	c := exec.Command(bin, "-s", "-n", file)
 	c.Dir = dir

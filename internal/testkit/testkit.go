@@ -1,0 +1,61 @@
+// Package testkit is what tests of several packages share.
+package testkit
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Buffer is a bytes.Buffer for several goroutines.
+type Buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write appends p.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+// String is what was written since the last Reset.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// Reset empties it.
+func (b *Buffer) Reset() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.b.Reset()
+}
+
+// WriteFiles makes files below root, of texts by names; a text that begins with "->" is where
+// a symbolic link leads.
+func WriteFiles(t testing.TB, root string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		WriteFile(t, filepath.Join(root, name), text)
+	}
+}
+
+// WriteFile makes a file and its directories, or a symbolic link as WriteFiles does.
+func WriteFile(t testing.TB, path, text string) {
+	t.Helper()
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if to, ok := strings.CutPrefix(text, "->"); ok && err == nil {
+		err = os.Symlink(to, path)
+	} else if err == nil {
+		err = os.WriteFile(path, []byte(text), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

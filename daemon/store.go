@@ -24,13 +24,11 @@ type Store struct {
 	lock   *os.File
 	record hash // of what was last written
 	report hash
-	parts  map[string]part
+	parts  map[string][]byte
 	buf    bytes.Buffer // used again: hundreds of links make hundreds of KiB
 }
 
 type hash [sha256.Size]byte
-
-type part struct{ text []byte }
 
 // Names of the files below the state directory.
 const (
@@ -45,7 +43,7 @@ var ErrRunning = errors.New("another ibnetworkd is running")
 // the report of an earlier run, which is out of date. With ErrRunning the caller must not go
 // on; with any other error the store is there, and gives the reason at each write.
 func NewStore(dir string) (*Store, error) {
-	s := &Store{dir: dir, parts: map[string]part{}}
+	s := &Store{dir: dir, parts: map[string][]byte{}}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return s, fmt.Errorf("make the state directory: %w", err)
 	}
@@ -135,45 +133,27 @@ func (s *Store) SaveReport(r link.Report, changed func(name string) bool) error 
 			if err != nil {
 				return fmt.Errorf("encode the report: %w", err)
 			}
-			p = part{t}
+			p = t
 			s.parts[st.Name] = p
 		}
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		b.Write(p.text)
+		b.Write(p)
 	}
 	for n := range s.parts {
 		if !seen[n] {
 			delete(s.parts, n)
 		}
 	}
-	b.WriteString(`],"ports":`)
-	ports, err := json.Marshal(slices.Concat([]link.PortStatus{}, r.Ports))
+	r.Links, r.Ports = nil, slices.Concat([]link.PortStatus{}, r.Ports)
+	rest, err := json.Marshal(r)
 	if err != nil {
 		return fmt.Errorf("encode the report: %w", err)
 	}
-	b.Write(ports)
-	if len(r.Problems) > 0 {
-		t, err := json.Marshal(r.Problems)
-		if err != nil {
-			return fmt.Errorf("encode the report: %w", err)
-		}
-		b.WriteString(`,"problems":`)
-		b.Write(t)
-	}
-	if len(r.Notices) > 0 {
-		t, err := json.Marshal(r.Notices)
-		if err != nil {
-			return fmt.Errorf("encode the report: %w", err)
-		}
-		b.WriteString(`,"notices":`)
-		b.Write(t)
-	}
-	if r.Awaited {
-		b.WriteString(`,"awaited":true`)
-	}
-	b.WriteString("}\n")
+	b.WriteByte(']')
+	b.Write(bytes.TrimPrefix(rest, []byte(`{"links":null`)))
+	b.WriteByte('\n')
 	h := hash(sha256.Sum256(b.Bytes()))
 	if h == s.report {
 		return nil

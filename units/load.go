@@ -191,12 +191,9 @@ func (l *loader) load() {
 				l.misnamed(r, n)
 				continue
 			}
-			if at, ok := byName[n]; ok {
-				l.skip(n, r, n, fmt.Sprintf("hidden by %s", l.path(at.root, at.name)), false, false)
-				continue
+			if l.first(byName, n, found{r, n}, n, false) {
+				names = append(names, n)
 			}
-			byName[n] = found{r, n}
-			names = append(names, n)
 		}
 	}
 	slices.Sort(names)
@@ -207,6 +204,16 @@ func (l *loader) load() {
 	slices.SortStableFunc(l.set.Skipped, func(a, b Skipped) int {
 		return strings.Compare(a.Name+"\x00"+a.Path, b.Name+"\x00"+b.Path)
 	})
+}
+
+// first keeps the first file of a name; others are hidden by it.
+func (l *loader) first(byName map[string]found, name string, f found, unit string, dropIn bool) bool {
+	if at, ok := byName[name]; ok {
+		l.skip(unit, f.root, f.name, "hidden by "+l.path(at.root, at.name), false, dropIn)
+		return false
+	}
+	byName[name] = f
+	return true
 }
 
 // orphans reports drop-in directories of units that do not exist.
@@ -296,12 +303,9 @@ func (l *loader) readDropIns(unit string) []source {
 				}
 				continue
 			}
-			if at, ok := byName[n]; ok {
-				l.skip(unit, r, file, fmt.Sprintf("hidden by %s", l.path(at.root, at.name)), false, true)
-				continue
+			if l.first(byName, n, found{r, file}, unit, true) {
+				names = append(names, n)
 			}
-			byName[n] = found{r, file}
-			names = append(names, n)
 		}
 	}
 	slices.Sort(names)

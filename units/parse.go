@@ -346,20 +346,12 @@ func eachItem(p *parser, a *assign, off int, split splitter, f func(item string,
 }
 
 // words splits at white space.
-func words(s string) (start, end int, item string, err error) {
-	for start < len(s) && strings.IndexByte(blanks, s[start]) >= 0 {
-		start++
-	}
-	end = start
-	for end < len(s) && strings.IndexByte(blanks, s[end]) < 0 {
-		end++
-	}
-	return start, end, s[start:end], nil
-}
+func words(s string) (int, int, string, error) { return separated(s, blanks) }
 
 // commaWords splits at white space and commas.
-func commaWords(s string) (start, end int, item string, err error) {
-	const seps = blanks + ","
+func commaWords(s string) (int, int, string, error) { return separated(s, blanks+",") }
+
+func separated(s, seps string) (start, end int, item string, err error) {
 	for start < len(s) && strings.IndexByte(seps, s[start]) >= 0 {
 		start++
 	}

@@ -155,15 +155,18 @@ func enum[T comparable](ws []word[T]) func(string) (T, error) {
 	return func(s string) (T, error) { return parseWord(ws, s) }
 }
 
-func parseScope(s string) (Scope, error) {
-	if v, err := strconv.ParseUint(s, 0, 8); err == nil {
-		return Scope(v), nil
+// enumOrByte reads one of the words, or a number.
+func enumOrByte[T ~uint8](ws []word[T]) func(string) (T, error) {
+	return func(s string) (T, error) {
+		if v, err := strconv.ParseUint(s, 0, 8); err == nil {
+			return T(v), nil
+		}
+		v, err := parseWord(ws, s)
+		if err != nil {
+			return 0, fmt.Errorf("%w, nor a number from 0 to 255", err)
+		}
+		return v, nil
 	}
-	v, err := parseWord(scopeWords, s)
-	if err != nil {
-		return 0, fmt.Errorf("%w, nor a number from 0 to 255", err)
-	}
-	return v, nil
 }
 
 var tableWords = []word[uint32]{{TableDefault, "default"}, {TableMain, "main"}, {TableLocal, "local"}}
@@ -181,17 +184,6 @@ func parseTable(s string) (uint32, error) {
 }
 
 var routeProtocolWords = []word[uint8]{{2, "kernel"}, {3, "boot"}, {4, "static"}, {9, "ra"}, {16, "dhcp"}}
-
-func parseRouteProtocol(s string) (uint8, error) {
-	if v, err := strconv.ParseUint(s, 0, 8); err == nil {
-		return uint8(v), nil
-	}
-	v, err := parseWord(routeProtocolWords, s)
-	if err != nil {
-		return 0, fmt.Errorf("%w, nor a number from 0 to 255", err)
-	}
-	return v, nil
-}
 
 var ipProtocolWords = []word[uint8]{
 	{1, "icmp"}, {2, "igmp"}, {4, "ipip"}, {6, "tcp"}, {17, "udp"}, {33, "dccp"}, {41, "ipv6"}, {47, "gre"}, {50, "esp"},

@@ -168,22 +168,9 @@ func (s *Server) PublishLinks(changed []link.Status, gone []string) {
 func (s *Server) PublishPorts(ports []link.PortStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	seen := map[string]bool{}
-	for _, p := range ports {
-		k := fmt.Sprintf("%s/%d", p.IBDevice, p.Port)
-		seen[k] = true
-		if old, ok := s.ports[k]; ok && reflect.DeepEqual(old, p) {
-			continue
-		}
-		s.ports[k] = p
-		s.put(dbus.ObjectPath(api.PortPath(p.IBDevice, p.Port)), api.Port, values(portProps, p))
-	}
-	for k, p := range s.ports {
-		if !seen[k] {
-			delete(s.ports, k)
-			s.drop(dbus.ObjectPath(api.PortPath(p.IBDevice, p.Port)))
-		}
-	}
+	replace(s, s.ports, ports, api.Port, portProps, func(p link.PortStatus) (string, string) {
+		return fmt.Sprintf("%s/%d", p.IBDevice, p.Port), api.PortPath(p.IBDevice, p.Port)
+	})
 	s.manager()
 }
 
@@ -207,19 +194,26 @@ func (s *Server) PublishHost(notices []link.Notice, awaited bool) {
 func (s *Server) PublishSM(sms []smctl.Status) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	replace(s, s.sms, sms, api.SubnetManager, smProps, func(m smctl.Status) (string, string) { return m.PortGUID, api.SMPath(m.PortGUID) })
+}
+
+// replace brings the objects of one kind up to date; id is the key and the path of one.
+func replace[T any](s *Server, have map[string]T, now []T, iface string, props []property[T], id func(T) (key, path string)) {
 	seen := map[string]bool{}
-	for _, m := range sms {
-		seen[m.PortGUID] = true
-		if old, ok := s.sms[m.PortGUID]; ok && reflect.DeepEqual(old, m) {
+	for _, x := range now {
+		key, path := id(x)
+		seen[key] = true
+		if old, ok := have[key]; ok && reflect.DeepEqual(old, x) {
 			continue
 		}
-		s.sms[m.PortGUID] = m
-		s.put(dbus.ObjectPath(api.SMPath(m.PortGUID)), api.SubnetManager, values(smProps, m))
+		have[key] = x
+		s.put(dbus.ObjectPath(path), iface, values(props, x))
 	}
-	for k := range s.sms {
-		if !seen[k] {
-			delete(s.sms, k)
-			s.drop(dbus.ObjectPath(api.SMPath(k)))
+	for key, x := range have {
+		if !seen[key] {
+			delete(have, key)
+			_, path := id(x)
+			s.drop(dbus.ObjectPath(path))
 		}
 	}
 }

@@ -364,13 +364,7 @@ func (p *port) takesPKey(k ib.PKey, pkt *transport.Packet, s *Sim, from *port) b
 	if p.info.PKeyViolations() < 0xffff {
 		p.info.SetPKeyViolations(p.info.PKeyViolations() + 1)
 	}
-	var t mad.Notice
-	t.Generic, t.Type, t.Producer, t.TrapNumber = true, mad.NoticeSecurity, uint32(p.node.info.NodeType), mad.TrapBadPKey
-	t.SetDetailKeyViolation(mad.KeyViolation{
-		LID1: from.info.LID(), LID2: p.info.LID(), Key: uint32(k), SL: pkt.SL, QP1: 1, QP2: pkt.QPN,
-		GID1: ib.MakeGID(from.info.GIDPrefix(), from.guid), GID2: ib.MakeGID(p.info.GIDPrefix(), p.guid),
-	})
-	s.sendTrap(p, t)
+	s.sendKeyTrap(p, from, mad.TrapBadPKey, uint32(k), pkt)
 	return false
 }
 
@@ -383,14 +377,18 @@ func (p *port) takesQKey(pkt *transport.Packet, s *Sim, from *port) bool {
 	if p.info.QKeyViolations() < 0xffff {
 		p.info.SetQKeyViolations(p.info.QKeyViolations() + 1)
 	}
+	s.sendKeyTrap(p, from, mad.TrapBadQKey, uint32(pkt.QKey), pkt)
+	return false
+}
+
+func (s *Sim) sendKeyTrap(p, from *port, trap uint16, key uint32, pkt *transport.Packet) {
 	var t mad.Notice
-	t.Generic, t.Type, t.Producer, t.TrapNumber = true, mad.NoticeSecurity, uint32(p.node.info.NodeType), mad.TrapBadQKey
+	t.Generic, t.Type, t.Producer, t.TrapNumber = true, mad.NoticeSecurity, uint32(p.node.info.NodeType), trap
 	t.SetDetailKeyViolation(mad.KeyViolation{
-		LID1: from.info.LID(), LID2: p.info.LID(), Key: uint32(pkt.QKey), SL: pkt.SL, QP1: 1, QP2: pkt.QPN,
+		LID1: from.info.LID(), LID2: p.info.LID(), Key: key, SL: pkt.SL, QP1: 1, QP2: pkt.QPN,
 		GID1: ib.MakeGID(from.info.GIDPrefix(), from.guid), GID2: ib.MakeGID(p.info.GIDPrefix(), p.guid),
 	})
 	s.sendTrap(p, t)
-	return false
 }
 
 // toHost gives a packet to the programs of a port; a Get or Set that none of

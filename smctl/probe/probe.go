@@ -110,8 +110,8 @@ func run(ctx context.Context, c Conn, src smp.Source) error {
 	}
 }
 
-// Walk asks the whole fabric which subnet managers there are.
-func Walk(ctx context.Context, c Conn) ([]smctl.SMInfo, error) {
+// walk discovers the whole fabric.
+func walk(ctx context.Context, c Conn) (*discover.Result, error) {
 	d := discover.New(discover.Options{})
 	if err := run(ctx, c, d); err != nil {
 		return nil, err
@@ -119,6 +119,15 @@ func Walk(ctx context.Context, c Conn) ([]smctl.SMInfo, error) {
 	res := d.Result()
 	if res.Fabric == nil {
 		return nil, errSilent
+	}
+	return res, nil
+}
+
+// Walk asks the whole fabric which subnet managers there are.
+func Walk(ctx context.Context, c Conn) ([]smctl.SMInfo, error) {
+	res, err := walk(ctx, c)
+	if err != nil {
+		return nil, err
 	}
 	var out []smctl.SMInfo
 	for _, s := range res.SMs {
@@ -183,13 +192,9 @@ func Topology(ctx context.Context, c Conn, walk bool) (*Found, error) {
 
 // discovered walks the fabric.
 func discovered(ctx context.Context, c Conn) (*Found, error) {
-	d := discover.New(discover.Options{})
-	if err := run(ctx, c, d); err != nil {
+	res, err := walk(ctx, c)
+	if err != nil {
 		return nil, err
-	}
-	res := d.Result()
-	if res.Fabric == nil {
-		return nil, errSilent
 	}
 	// A walk leaves the LIDs to the manager that is to assign them; here those count
 	// that the ports have.

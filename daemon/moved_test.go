@@ -41,6 +41,20 @@ func (m *moving) Take() Scope {
 
 func (*moving) Ready() {}
 
+// nothing is done within a minute of a change.
+func nothing(t *testing.T, r *rig, when string, done func() []string, change func()) {
+	t.Helper()
+	if err := r.ask(t.Context(), func(context.Context) error { change(); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	r.Wake(Scope{All: true})
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	if got := done(); len(got) > 0 {
+		t.Errorf("%s: %s", when, strings.Join(got, "\n"))
+	}
+}
+
 // A child that is moved to another network namespace between the events that a cycle
 // takes and its look is not made again.
 func TestMovedBeforeTheLook(t *testing.T) {
@@ -51,15 +65,7 @@ func TestMovedBeforeTheLook(t *testing.T) {
 		if got := strings.Join(sys.take(), "\n"); !strings.Contains(got, "name ib0.8001 type ipoib") {
 			t.Fatalf("no child was made: %s", got)
 		}
-		if err := r.ask(t.Context(), func(context.Context) error { sys.next = true; return nil }); err != nil {
-			t.Fatal(err)
-		}
-		r.Wake(Scope{All: true})
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if got := sys.take(); len(got) > 0 {
-			t.Errorf("after the move: %s", strings.Join(got, "\n"))
-		}
+		nothing(t, r, "after the move", sys.take, func() { sys.next = true })
 		if why := r.link("ib0").Reason(); why.Code != link.CodeMoved {
 			t.Errorf("ib0 says %q", why)
 		}
@@ -143,15 +149,7 @@ func TestBondGoesBeforeItsSlave(t *testing.T) {
 		if got := strings.Join(sys.take(), "\n"); !strings.Contains(got, "ip link set ib0 master bond0") {
 			t.Fatalf("no bond was made: %s", got)
 		}
-		if err := r.ask(t.Context(), func(context.Context) error { sys.bond = true; return nil }); err != nil {
-			t.Fatal(err)
-		}
-		r.Wake(Scope{All: true})
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		if got := sys.take(); len(got) > 0 {
-			t.Errorf("after the link went: %s", strings.Join(got, "\n"))
-		}
+		nothing(t, r, "after the link went", sys.take, func() { sys.bond = true })
 		r.stop()
 	})
 }

@@ -2,9 +2,7 @@ package walls
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -29,12 +27,8 @@ func TestOneWayToTheBus(t *testing.T) {
 		}) {
 			continue
 		}
-		for _, name := range p.GoFiles {
-			set := token.NewFileSet()
-			file, err := parser.ParseFile(set, filepath.Join(p.Dir, name), nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+		set := token.NewFileSet()
+		for _, file := range parse(t, set, p) {
 			buses := map[string]bool{}
 			for _, i := range file.Imports {
 				imp, _ := strconv.Unquote(i.Path.Value)

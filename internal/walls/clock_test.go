@@ -2,9 +2,7 @@ package walls
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
-	"path/filepath"
 	"testing"
 )
 
@@ -19,13 +17,8 @@ func TestNoClock(t *testing.T) {
 			if !under(path, module+"/"+pure) || p.Name == "main" {
 				continue
 			}
-			for _, name := range p.GoFiles {
-				fset := token.NewFileSet()
-				f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
-				if err != nil {
-					t.Error(err)
-					continue
-				}
+			fset := token.NewFileSet()
+			for _, f := range parse(t, fset, p) {
 				ast.Inspect(f, func(n ast.Node) bool {
 					if s, ok := n.(*ast.SelectorExpr); ok && clock[s.Sel.Name] {
 						if id, ok := s.X.(*ast.Ident); ok && id.Name == "time" {

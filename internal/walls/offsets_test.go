@@ -2,9 +2,7 @@ package walls
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
-	"path/filepath"
 	"testing"
 )
 
@@ -22,13 +20,8 @@ func TestNoOffsets(t *testing.T) {
 		if !under(path, module+"/sm") || codec[path] {
 			continue
 		}
-		for _, name := range p.GoFiles {
-			fset := token.NewFileSet()
-			f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Error(err)
-				continue
-			}
+		fset := token.NewFileSet()
+		for _, f := range parse(t, fset, p) {
 			ast.Inspect(f, func(n ast.Node) bool {
 				var x ast.Expr
 				switch n := n.(type) {

@@ -2,9 +2,7 @@ package walls
 
 import (
 	"go/ast"
-	"go/parser"
 	"go/token"
-	"path/filepath"
 	"reflect"
 	"testing"
 
@@ -24,11 +22,7 @@ func TestOps(t *testing.T) {
 		p := pkgs[module+"/"+name]
 		printing := map[string]bool{}
 		declared := map[string]bool{}
-		for _, file := range p.GoFiles {
-			f, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, file), nil, parser.SkipObjectResolution)
-			if err != nil {
-				t.Fatal(err)
-			}
+		for _, f := range parse(t, token.NewFileSet(), p) {
 			ast.Inspect(f, func(n ast.Node) bool {
 				switch x := n.(type) {
 				case *ast.TypeSpec:

@@ -45,6 +45,28 @@ func LIDs(f *fabric.Fabric, lmc ib.LMC) *fabric.Fabric {
 	return f
 }
 
+// Cyclic searches for a cycle, depth first.
+func Cyclic[K comparable](next map[K]map[K]bool) bool {
+	state := map[K]int{}
+	var visit func(K) bool
+	visit = func(k K) bool {
+		state[k] = 1
+		for n := range next[k] {
+			if state[n] == 1 || state[n] == 0 && visit(n) {
+				return true
+			}
+		}
+		state[k] = 2
+		return false
+	}
+	for k := range next {
+		if state[k] == 0 && visit(k) {
+			return true
+		}
+	}
+	return false
+}
+
 // Maker adds hosts, switches and links to a subnet; a mistake of the caller
 // (a taken port) panics, for it is a bug of a test.
 type Maker struct {

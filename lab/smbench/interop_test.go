@@ -136,10 +136,8 @@ func TestMixedManagers(t *testing.T) {
 	}
 }
 
-// TestReports subscribes to the SA's notices and lets each of traps 64 to 67
-// happen, with both managers: exactly one report each, with the right GID, and
-// none after the subscription ended.
-func TestReports(t *testing.T) {
+// eachManager runs f on a subnet that one of the managers has configured.
+func eachManager(t *testing.T, f func(t *testing.T, sim *simfabric.Sim)) {
 	tl := rigTools(t, "opensm")
 	for _, sm := range []string{"opensm", "ibnetsm"} {
 		t.Run(sm, func(t *testing.T) {
@@ -151,80 +149,78 @@ func TestReports(t *testing.T) {
 			}
 			until(t, "all ports are Active", 10*time.Second, func() bool { return followed(sim) != 0 })
 			time.Sleep(300 * time.Millisecond) // opensm says it is up before its SA answers
-			sub := newSubscriber(t, sim, "H-00002")
-			member := newSubscriber(t, sim, "H-00003")
-			victim := sim.FindHost("H-00005")[0]
-			all := mad.InformInfo{LIDRangeBegin: 0xffff, LIDRangeEnd: 0, Generic: true, Subscribe: true, Type: 0xffff,
-				TrapNumber: mad.TrapAll, Producer: 0xffffff, RespTimeValue: 18, QPN: 1}
-			if st := sub.inform(all); st != 0 {
-				t.Fatalf("subscribe: status 0x%04x", uint16(st))
-			}
-			gid := ib.MakeGID(ib.DefaultPrefix, victim.PortGUID)
-			if err := sim.Cut(victim.NodeGUID, 1); err != nil {
-				t.Fatal(err)
-			}
-			sub.expect(mad.TrapGIDOutOfService, gid)
-			if err := sim.Restore(victim.NodeGUID, 1); err != nil {
-				t.Fatal(err)
-			}
-			sub.expect(mad.TrapGIDInService, gid)
-			group, _ := ib.ParseGID("ff12:401b:ffff::1234:5678")
-			if st := member.join(group, mad.MethodSet); st != 0 {
-				t.Fatalf("create a group: status 0x%04x", uint16(st))
-			}
-			sub.expect(mad.TrapMcastGroupCreated, group)
-			if st := member.join(group, mad.MethodDelete); st != 0 {
-				t.Fatalf("leave the group: status 0x%04x", uint16(st))
-			}
-			sub.expect(mad.TrapMcastGroupDeleted, group)
-			all.Subscribe = false
-			if st := sub.inform(all); st != 0 {
-				t.Fatalf("unsubscribe: status 0x%04x", uint16(st))
-			}
-			if st := member.join(group, mad.MethodSet); st != 0 {
-				t.Fatalf("create the group again: status 0x%04x", uint16(st))
-			}
-			time.Sleep(500 * time.Millisecond)
-			if l := sub.drain(); len(l) != 0 {
-				t.Errorf("reports after the end of the subscription: %+v", l)
-			}
+			f(t, sim)
 		})
 	}
 }
 
+// TestReports subscribes to the SA's notices and lets each of traps 64 to 67
+// happen, with both managers: exactly one report each, with the right GID, and
+// none after the subscription ended.
+func TestReports(t *testing.T) {
+	eachManager(t, func(t *testing.T, sim *simfabric.Sim) {
+		sub := newSubscriber(t, sim, "H-00002")
+		member := newSubscriber(t, sim, "H-00003")
+		victim := sim.FindHost("H-00005")[0]
+		all := mad.InformInfo{LIDRangeBegin: 0xffff, LIDRangeEnd: 0, Generic: true, Subscribe: true, Type: 0xffff,
+			TrapNumber: mad.TrapAll, Producer: 0xffffff, RespTimeValue: 18, QPN: 1}
+		if st := sub.inform(all); st != 0 {
+			t.Fatalf("subscribe: status 0x%04x", uint16(st))
+		}
+		gid := ib.MakeGID(ib.DefaultPrefix, victim.PortGUID)
+		if err := sim.Cut(victim.NodeGUID, 1); err != nil {
+			t.Fatal(err)
+		}
+		sub.expect(mad.TrapGIDOutOfService, gid)
+		if err := sim.Restore(victim.NodeGUID, 1); err != nil {
+			t.Fatal(err)
+		}
+		sub.expect(mad.TrapGIDInService, gid)
+		group, _ := ib.ParseGID("ff12:401b:ffff::1234:5678")
+		if st := member.join(group, mad.MethodSet); st != 0 {
+			t.Fatalf("create a group: status 0x%04x", uint16(st))
+		}
+		sub.expect(mad.TrapMcastGroupCreated, group)
+		if st := member.join(group, mad.MethodDelete); st != 0 {
+			t.Fatalf("leave the group: status 0x%04x", uint16(st))
+		}
+		sub.expect(mad.TrapMcastGroupDeleted, group)
+		all.Subscribe = false
+		if st := sub.inform(all); st != 0 {
+			t.Fatalf("unsubscribe: status 0x%04x", uint16(st))
+		}
+		if st := member.join(group, mad.MethodSet); st != 0 {
+			t.Fatalf("create the group again: status 0x%04x", uint16(st))
+		}
+		time.Sleep(500 * time.Millisecond)
+		if l := sub.drain(); len(l) != 0 {
+			t.Errorf("reports after the end of the subscription: %+v", l)
+		}
+	})
+}
+
 // TestLease registers a service for two seconds: it is there, and it is gone.
 func TestLease(t *testing.T) {
-	tl := rigTools(t, "opensm")
-	for _, sm := range []string{"opensm", "ibnetsm"} {
-		t.Run(sm, func(t *testing.T) {
-			t.Parallel()
-			r, sim := inProcess(t, tl, star6)
-			m := mustRun(t, r, sm, "H-00001", 5)
-			if _, err := m.waitUp(1, 10*time.Second); err != nil {
-				t.Fatal(err)
-			}
-			until(t, "all ports are Active", 10*time.Second, func() bool { return followed(sim) != 0 })
-			time.Sleep(300 * time.Millisecond)
-			s := newSubscriber(t, sim, "H-00002")
-			rec := mad.ServiceRecord{ServiceID: 0x1234, GID: ib.MakeGID(ib.DefaultPrefix, s.port.PortGUID), PKey: ib.DefaultPKey, Lease: 2}
-			copy(rec.Name[:], "lease")
-			mask := mad.CompSRServiceID | mad.CompSRGID | mad.CompSRPKey | mad.CompSRLease | mad.CompSRName
-			if p := s.sa(mad.MethodSet, mad.AttrServiceRecord, mask, &rec); mad.StatusOf(&p.MAD) != 0 {
-				t.Fatalf("register: status 0x%04x", uint16(mad.StatusOf(&p.MAD)))
-			}
-			there := func() bool {
-				p := s.sa(mad.MethodGet, mad.AttrServiceRecord, mad.CompSRServiceID, &rec)
-				return mad.StatusOf(&p.MAD) == 0
-			}
-			if !there() {
-				t.Fatal("the service is not there")
-			}
-			took := until(t, "the lease ends", 10*time.Second, func() bool { return !there() })
-			if took < 1500*time.Millisecond {
-				t.Errorf("a lease of 2 s ended after %v", took)
-			}
-		})
-	}
+	eachManager(t, func(t *testing.T, sim *simfabric.Sim) {
+		s := newSubscriber(t, sim, "H-00002")
+		rec := mad.ServiceRecord{ServiceID: 0x1234, GID: ib.MakeGID(ib.DefaultPrefix, s.port.PortGUID), PKey: ib.DefaultPKey, Lease: 2}
+		copy(rec.Name[:], "lease")
+		mask := mad.CompSRServiceID | mad.CompSRGID | mad.CompSRPKey | mad.CompSRLease | mad.CompSRName
+		if p := s.sa(mad.MethodSet, mad.AttrServiceRecord, mask, &rec); mad.StatusOf(&p.MAD) != 0 {
+			t.Fatalf("register: status 0x%04x", uint16(mad.StatusOf(&p.MAD)))
+		}
+		there := func() bool {
+			p := s.sa(mad.MethodGet, mad.AttrServiceRecord, mad.CompSRServiceID, &rec)
+			return mad.StatusOf(&p.MAD) == 0
+		}
+		if !there() {
+			t.Fatal("the service is not there")
+		}
+		took := until(t, "the lease ends", 10*time.Second, func() bool { return !there() })
+		if took < 1500*time.Millisecond {
+			t.Errorf("a lease of 2 s ended after %v", took)
+		}
+	})
 }
 
 // subscriber is a host's program that asks the SA and takes its reports.

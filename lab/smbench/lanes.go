@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
@@ -125,22 +126,5 @@ func lanes(sim *simfabric.Sim, f *fabric.Fabric, lft [][]uint8, paths []path) (u
 			last, at, in = l, to, peer.Num
 		}
 	}
-	state := map[lane]int{}
-	var visit func(lane) bool
-	visit = func(l lane) bool {
-		state[l] = 1
-		for n := range next[l] {
-			if state[n] == 1 || state[n] == 0 && visit(n) {
-				return true
-			}
-		}
-		state[l] = 2
-		return false
-	}
-	for l := range next {
-		if state[l] == 0 && visit(l) {
-			return len(vls), true, nil
-		}
-	}
-	return len(vls), false, nil
+	return len(vls), gen.Cyclic(next), nil
 }

@@ -195,15 +195,7 @@ func attack(t *testing.T, seed uint64) (story []string, strikes int, failure err
 					story = append(story, "start a manager on "+f.PortName(s.port))
 					w.sit(s, cfg)
 				case k <= 5:
-					e := w.event(r, hosts[0])
-					story = append(story, e)
-					if name, ok := strings.CutPrefix(e, "reboot "); ok {
-						for _, s := range seats {
-							if s.sub != nil && f.Nodes[f.Ports[s.port].Node].Name() == name {
-								s.kill()
-							}
-						}
-					}
+					story = append(story, w.eventAmong(r, hosts[0], seats))
 				default:
 					v := villains[r.IntN(len(villains))]
 					story = append(story, f.PortName(v.port)+": "+v.strike(r))

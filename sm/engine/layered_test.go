@@ -206,21 +206,7 @@ func (w *world) lanesFree(t *testing.T, f *fabric.Fabric, levels map[[2]ib.LID]i
 	if len(used) < 2 || trees < len(f.Switches) {
 		t.Errorf("packets use the lanes %v, %d links have multicast", used, trees)
 	}
-	state := map[lane]int{}
-	var visit func(lane) bool
-	visit = func(c lane) bool {
-		state[c] = 1
-		for n := range dep[c] {
-			if state[n] == 1 || state[n] == 0 && visit(n) {
-				return true
-			}
-		}
-		state[c] = 2
-		return false
-	}
-	for c := range dep {
-		if state[c] == 0 && visit(c) {
-			t.Fatal("a lane has a credit loop")
-		}
+	if gen.Cyclic(dep) {
+		t.Fatal("a lane has a credit loop")
 	}
 }

@@ -188,6 +188,19 @@ type seat struct {
 	stop func()         // in an orderly way
 }
 
+// eventAmong is event, which ends the manager of a node that restarts.
+func (w *world) eventAmong(r *rand.Rand, keep int32, seats []*seat) string {
+	e := w.event(r, keep)
+	if name, ok := strings.CutPrefix(e, "reboot "); ok {
+		for _, s := range seats {
+			if s.sub != nil && w.f.Nodes[w.f.Ports[s.port].Node].Name() == name {
+				s.kill()
+			}
+		}
+	}
+	return e
+}
+
 // sit starts a manager.
 func (w *world) sit(s *seat, cfg engine.Config) {
 	tr, err := w.sim.Open(w.f.Ports[s.port].GUID)
@@ -386,15 +399,7 @@ func TestWholeStory(t *testing.T) {
 							story = append(story, "start a manager on "+f.PortName(s.port))
 							w.sit(s, cfg)
 						default:
-							e := w.event(r, hosts[0])
-							story = append(story, e)
-							if name, ok := strings.CutPrefix(e, "reboot "); ok {
-								for _, s := range seats {
-									if s.sub != nil && f.Nodes[f.Ports[s.port].Node].Name() == name {
-										s.kill()
-									}
-								}
-							}
+							story = append(story, w.eventAmong(r, hosts[0], seats))
 						}
 						if r.IntN(2) == 0 {
 							time.Sleep(time.Duration(r.IntN(300)) * time.Millisecond)

@@ -54,7 +54,7 @@ func naiveLoops(f *fabric.Fabric, r *route.Result) bool {
 				}
 			}
 		}
-		if cyclic(dep) {
+		if gen.Cyclic(dep) {
 			return true
 		}
 	}

@@ -237,29 +237,7 @@ func naiveLoop(f *fabric.Fabric, lft [][]uint8) bool {
 			}
 		}
 	}
-	return cyclic(dep)
-}
-
-// cyclic searches for a cycle, depth first.
-func cyclic(dep map[int32]map[int32]bool) bool {
-	state := map[int32]int{}
-	var visit func(int32) bool
-	visit = func(c int32) bool {
-		state[c] = 1
-		for n := range dep[c] {
-			if state[n] == 1 || state[n] == 0 && visit(n) {
-				return true
-			}
-		}
-		state[c] = 2
-		return false
-	}
-	for c := range dep {
-		if state[c] == 0 && visit(c) {
-			return true
-		}
-	}
-	return false
+	return gen.Cyclic(dep)
 }
 
 func randomFabric(rnd *rand.Rand) *fabric.Fabric {

@@ -5,22 +5,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/nl"
 )
-
-func must(t testing.TB, w *nl.Builder) []byte {
-	t.Helper()
-	b, err := w.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
 
 const bdf = "0000:03:00.0"
 
 func portMessage(t testing.TB, cmd uint8) []byte {
-	return must(t, nl.Build(cmd, version, 0, 0).String(attrBusName, "pci").String(attrDevName, bdf).
+	return kerneltest.Bytes(t, nl.Build(cmd, version, 0, 0).String(attrBusName, "pci").String(attrDevName, bdf).
 		Uint32(attrPortIndex, 2).Uint16(attrPortType, uint16(TypeIB)).
 		Uint16(attrPortDesiredType, uint16(TypeAuto)).String(attrIBDevName, "mlx4_0").Uint16(attrPortFlavour, 0).Uint32(attrPortNumber, 2))
 }

@@ -7,9 +7,21 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ibnetworkd/internal/kernel/nl"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
+
+// Bytes is what a builder has built.
+func Bytes(t testing.TB, w *nl.Builder) []byte {
+	t.Helper()
+	b, err := w.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
 
 // Golden decodes each recorded message testdata/PREFIX*.bin and compares the
 // result with the JSON beside it. The messages were recorded from Linux 6.1 with

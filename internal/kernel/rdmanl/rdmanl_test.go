@@ -14,26 +14,17 @@ import (
 	"ibnetworkd/internal/kernel/sysfs"
 )
 
-func must(t testing.TB, w *nl.Builder) []byte {
-	t.Helper()
-	b, err := w.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 func deviceMessage(t testing.TB) []byte {
-	return must(t, nl.Build().Uint32(attrDevIndex, 3).String(attrDevName, "mlx5_0").Uint32(attrPortIndex, 2).Uint64(attrCapFlags,
+	return kerneltest.Bytes(t, nl.Build().Uint32(attrDevIndex, 3).String(attrDevName, "mlx5_0").Uint32(attrPortIndex, 2).Uint64(attrCapFlags,
 		0x1234567890).
 		String(attrFWVersion, "20.31.1014").Uint64(attrNodeGUID, 0x0002c903000abcde).Uint64(attrSysImageGUID, 0x0002c903000abce1).
 		Uint8(attrNodeType, 1).String(attrProtocol, "ib").Uint8(attrNameAssignType, 1))
 }
 
 func portMessage(t testing.TB) []byte {
-	return must(t, nl.Build().Uint32(attrDevIndex, 3).String(attrDevName, "mlx5_0").Uint32(attrPortIndex, 2).Uint64(attrCapFlags, 0x0251084a).
-		Uint64(attrSubnetPrefix, ib.DefaultPrefix).Uint32(attrLID, 7).Uint32(attrSMLID, 1).Uint8(attrLMC, 2).Uint8(attrPortState,
-		4).Uint8(attrPortPhysState, 5))
+	return kerneltest.Bytes(t, nl.Build().Uint32(attrDevIndex, 3).String(attrDevName, "mlx5_0").Uint32(attrPortIndex, 2).
+		Uint64(attrCapFlags, 0x0251084a).Uint64(attrSubnetPrefix, ib.DefaultPrefix).Uint32(attrLID, 7).Uint32(attrSMLID, 1).Uint8(attrLMC, 2).
+		Uint8(attrPortState, 4).Uint8(attrPortPhysState, 5))
 }
 
 func TestDecode(t *testing.T) {
@@ -58,7 +49,7 @@ func TestDecode(t *testing.T) {
 		t.Errorf("port (-want +got):\n%s", diff)
 	}
 	// A RoCE port: no LIDs, but a network interface.
-	p, err = decodePort(must(t, nl.Build().Uint32(attrDevIndex, 1).String(attrDevName, "rxe0").Uint32(attrPortIndex,
+	p, err = decodePort(kerneltest.Bytes(t, nl.Build().Uint32(attrDevIndex, 1).String(attrDevName, "rxe0").Uint32(attrPortIndex,
 		1).Uint8(attrPortState, 4).
 		Uint8(attrPortPhysState, 5).Uint32(attrNdevIndex, 9).String(attrNdevName, "eth0")))
 	if err != nil || p.HasIB || p.Netdev != "eth0" || p.NetdevIndex != 9 {

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/nl"
 )
 
@@ -15,7 +16,7 @@ import (
 func resourceMessages(t testing.TB) (qps, ids []byte) {
 	sockaddr := make([]byte, 128)
 	sockaddr[0], sockaddr[4], sockaddr[5], sockaddr[6], sockaddr[7] = 2, 10, 8, 0, 1
-	qps = must(t, nl.Build().Uint32(attrDevIndex, 2).String(attrDevName, "rxe0").Nest(attrResQP, func(w *nl.Builder) {
+	qps = kerneltest.Bytes(t, nl.Build().Uint32(attrDevIndex, 2).String(attrDevName, "rxe0").Nest(attrResQP, func(w *nl.Builder) {
 		w.Nest(attrResQPEntry, func(w *nl.Builder) {
 			w.Uint32(attrPortIndex, 1).Uint32(attrResLQPN, 1).String(attrResKernName, "ib_core").Uint8(attrResType, qpGSI)
 		})
@@ -23,7 +24,7 @@ func resourceMessages(t testing.TB) (qps, ids []byte) {
 			w.Uint32(attrPortIndex, 1).Uint32(attrResLQPN, 17).Uint32(attrResPID, 4711).Uint8(attrResType, 2).Uint8(attrResState, 3)
 		})
 	}))
-	ids = must(t, nl.Build().Uint32(attrDevIndex, 2).Nest(attrResCMID, func(w *nl.Builder) {
+	ids = kerneltest.Bytes(t, nl.Build().Uint32(attrDevIndex, 2).Nest(attrResCMID, func(w *nl.Builder) {
 		w.Nest(attrResCMIDEntry, func(w *nl.Builder) {
 			w.Uint32(attrResPID, 4712).Uint8(attrResState, 10).Raw(attrResSrcAddr, sockaddr)
 		})

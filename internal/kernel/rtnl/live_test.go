@@ -342,6 +342,16 @@ func TestVLAN(t *testing.T) {
 	}
 }
 
+func listen(t *testing.T, buffer int) *Events {
+	t.Helper()
+	ev, err := Listen(buffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ev.Close() })
+	return ev
+}
+
 func wait(t *testing.T, ev *Events, ok func(all []Event, lost bool) bool) {
 	t.Helper()
 	if err := kerneltest.Until(ev, ok); err != nil {
@@ -352,11 +362,7 @@ func wait(t *testing.T, ev *Events, ok func(all []Event, lost bool) bool) {
 func TestEvents(t *testing.T) {
 	c := dial(t)
 	a, b := pair(t, c)
-	ev, err := Listen(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ev.Close() }()
+	ev := listen(t, 0)
 	do(t, c, SetLink(a.Index, LinkChange{MTU: 1300}),
 		AddAddress(Address{Index: a.Index, Prefix: netip.MustParsePrefix("10.0.0.1/24")}),
 		AddRule(Rule{Family: unix.AF_INET, Priority: 5, HasPriority: true, Table: 9}),
@@ -384,11 +390,7 @@ func TestEvents(t *testing.T) {
 func TestOverrun(t *testing.T) {
 	c := dial(t)
 	a, _ := pair(t, c)
-	ev, err := Listen(1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ev.Close() }()
+	ev := listen(t, 1)
 	var rs []Request
 	for i := range 256 {
 		rs = append(rs, SetLink(a.Index, LinkChange{MTU: 1200 + i}))

@@ -87,11 +87,7 @@ func TestNamespaces(t *testing.T) {
 func TestNumbersOfNamespaces(t *testing.T) {
 	c := dial(t)
 	a, _ := pair(t, c)
-	ev, err := Listen(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ev.Close() }()
+	ev := listen(t, 0)
 	other := otherNamespace(t)
 	do(t, c, MoveLink(a.Index, int(other.Fd())))
 	var moved Event

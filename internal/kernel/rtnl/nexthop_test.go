@@ -92,11 +92,7 @@ func TestNextHops(t *testing.T) {
 	}) || !slices.ContainsFunc(got, func(n NextHopObject) bool { return n.Blackhole }) {
 		t.Errorf("after the link went down: %+v, %v", got, err)
 	}
-	ev, err := Listen(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = ev.Close() }()
+	ev := listen(t, 0)
 	do(t, c, DelNextHop(10))
 	wait(t, ev, func(all []Event, _ bool) bool { return slices.Contains(all, Event{Type: RouteChanged}) })
 	if err := c.Do(DelNextHop(10)); !errors.Is(err, unix.ENOENT) {

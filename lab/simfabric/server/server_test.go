@@ -68,17 +68,7 @@ func TestStreamEnds(t *testing.T) {
 		return n
 	}
 	was := slots()
-	ctl, err := net.DialUnix("unixgram", &net.UnixAddr{Name: "@" + base + ":ctl77\x00", Net: "unixgram"},
-		&net.UnixAddr{Name: "@" + base + ":ctl\x00", Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ctl.Close()
-	in, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: "@" + base + ":in77\x00", Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
+	ctl := control77(t, base)
 	var c ibsim.Ctl
 	info := ibsim.ClientInfo{ID: 77, Node: sim.EndPorts()[0].Description}
 	info.Put(&c)
@@ -290,21 +280,29 @@ func FuzzUmad(f *testing.F) {
 	})
 }
 
+// control77 is the control socket of an ibsim client with the number 77, which has a socket
+// for packets.
+func control77(t *testing.T, base string) *net.UnixConn {
+	t.Helper()
+	name := func(end string) *net.UnixAddr { return &net.UnixAddr{Name: "@" + base + end + "\x00", Net: "unixgram"} }
+	ctl, err := net.DialUnix("unixgram", name(":ctl77"), name(":ctl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ctl.Close() })
+	in, err := net.ListenUnixgram("unixgram", name(":in77"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.Close() })
+	return ctl
+}
+
 // TestIbsimControl asks what the preload library of ibsim asks, as it does: each
 // question waits for its answer, the last one too.
 func TestIbsimControl(t *testing.T) {
 	_, base := start(t, simfabric.Options{})
-	c, err := net.DialUnix("unixgram", &net.UnixAddr{Name: "@" + base + ":ctl77\x00", Net: "unixgram"},
-		&net.UnixAddr{Name: "@" + base + ":ctl\x00", Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	in, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: "@" + base + ":in77\x00", Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
+	c := control77(t, base)
 	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
 	client := uint32(0)
 	ask := func(typ uint32, fill func(*ibsim.Ctl)) ibsim.Ctl {

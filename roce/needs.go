@@ -15,7 +15,6 @@ type Needs struct {
 	PortType  bool
 	NodeDesc  bool
 	Defaults  bool // of RDMA-CM
-	GIDIndex  bool // what a GID table is used by
 	DCB       bool
 	ECN       bool
 	Modprobe  bool
@@ -40,7 +39,6 @@ func NeedsOf(u *units.Unit) (n Needs) {
 		n.Defaults = u.RoCE.Version.Set || u.RoCE.ToS().Set
 		n.DCB = wantsDCB(&u.RoCE)
 		n.ECN = u.RoCE.ECN.Set
-		n.GIDIndex = u.RoCE.GIDIndex.Set
 		n.Modprobe = u.RoCE.WriteModprobeFile.V
 	}
 	n.Sections = u.Port.Present || u.RoCE.Present || len(u.VLANs) > 0 || n.Functions || n.Soft || n.Ethtool

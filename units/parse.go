@@ -34,7 +34,6 @@ type object struct {
 	spec *SectionSpec
 	// ptr is *Link, *Address ...
 	ptr any
-	pos Position
 	// shorthand marks an [Address] or [Route] that came from [Network].
 	shorthand bool
 	// lost is the first key without which the section would mean something
@@ -132,7 +131,7 @@ func (p *parser) instance(spec *SectionSpec, pos Position) *object {
 	if !head.Pos.IsValid() {
 		head.Pos = pos
 	}
-	o := &object{spec: spec, ptr: ptr, pos: pos}
+	o := &object{spec: spec, ptr: ptr}
 	p.objs = append(p.objs, o)
 	return o
 }

@@ -58,7 +58,6 @@ func (x *dnode) name() string {
 }
 
 func (d *Discovery) silent(i int32, p uint8, msg string) {
-	d.nodes[i].ports.at(int(p)).silent = true
 	d.res.Silent = append(d.res.Silent, msg)
 	d.res.SilentAt = append(d.res.SilentAt, d.nodes[i].ni.NodeGUID)
 }
@@ -204,7 +203,6 @@ func (d *Discovery) duplicate(j, i int32, p uint8) {
 	x, y := &d.nodes[i], &d.nodes[j]
 	dup := Duplicate{GUID: y.ni.NodeGUID, Path: y.path, Other: smp.PathTo(x.path, p), AtPort: d.cabled(j, y.entry),
 		AtPeer: fmt.Sprintf("%s[%d]", x.name(), p)}
-	x.ports.at(int(p)).silent = true
 	d.res.SilentAt = append(d.res.SilentAt, x.ni.NodeGUID)
 	d.res.Duplicates = append(d.res.Duplicates, dup)
 }
@@ -213,8 +211,8 @@ func (d *Discovery) duplicate(j, i int32, p uint8) {
 func (d *Discovery) link(i int32, p uint8, j int32, ni mad.NodeInfo) {
 	q := ni.LocalPortNum
 	a, b := d.nodes[i].ports.at(int(p)), d.nodes[j].ports.at(int(q))
-	a.peer, a.peerP, a.silent = j, q, false
-	b.peer, b.peerP, b.silent = i, p, false
+	a.peer, a.peerP = j, q
+	b.peer, b.peerP = i, p
 	d.res.Changed = true
 	y := &d.nodes[j]
 	if y.gone {
@@ -289,7 +287,7 @@ func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
 	}
 	was := q.info
 	had := q.known
-	q.info, q.known, q.silent = mad.PortInfoOf(&r.Data), true, false
+	q.info, q.known = mad.PortInfoOf(&r.Data), true
 	if r.Attr == mad.AttrPortInfo && r.Mod&smp.ExtendedSpeeds == 0 {
 		// A port that claims those speeds had another reason to refuse.
 		x.noExtSpeeds = (q.info.CapMask()|x.ports.at(0).info.CapMask())&mad.CapExtendedSpeeds == 0

@@ -72,15 +72,14 @@ type Options struct {
 }
 
 type dport struct {
-	info   fabric.PortInfo
-	guid   ib.GUID
-	peer   int32 // node, -1 none
-	peerP  uint8
-	known  bool
-	silent bool
-	lid    ib.LID
-	lmc    ib.LMC
-	pkeys  []ib.PKey
+	info  fabric.PortInfo
+	guid  ib.GUID
+	peer  int32 // node, -1 none
+	peerP uint8
+	known bool
+	lid   ib.LID
+	lmc   ib.LMC
+	pkeys []ib.PKey
 }
 
 type dnode struct {

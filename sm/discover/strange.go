@@ -33,7 +33,6 @@ func (d *Discovery) named(i int32, p uint8, ni *mad.NodeInfo) bool {
 		return true
 	}
 	x := &d.nodes[i]
-	x.ports.at(int(p)).silent = true
 	d.res.SilentAt = append(d.res.SilentAt, x.ni.NodeGUID)
 	const most = 1000 // as of the warnings
 	if len(d.nameless) < most {
@@ -119,7 +118,6 @@ func (d *Discovery) samePort(f *fabric.Fabric) (changed bool) {
 		dup := Duplicate{Port: true, GUID: guid, Path: d.nodes[i].path, AtPort: d.cabled(i, p), Other: d.nodes[j].path,
 			AtPeer: d.cabled(j, q)}
 		d.unlink(o.peer, o.peerP)
-		d.nodes[o.peer].ports.at(int(o.peerP)).silent = true
 		d.res.SilentAt = append(d.res.SilentAt, d.nodes[o.peer].ni.NodeGUID)
 		d.res.Duplicates = append(d.res.Duplicates, dup)
 		changed = true

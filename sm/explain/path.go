@@ -186,7 +186,7 @@ func (r *Routes) choices(h *Hop, sw int32, dlid ib.LID) {
 	v := r.View()
 	f := r.Fabric
 	num := f.Ports[h.Out].Num
-	h.Flows, _ = v.Flows(h.Out)
+	h.Flows = v.Flows(h.Out)
 	legal, nearer := v.Choices(sw, dlid)
 	if legal == nil && nearer == nil {
 		h.Why = "the destination's port"
@@ -197,7 +197,7 @@ func (r *Routes) choices(h *Hop, sw int32, dlid ib.LID) {
 		among, rule = nearer, "lead one hop nearer"
 	}
 	for _, c := range among {
-		n, _ := v.Flows(f.Port(f.Switches[sw].Node, c))
+		n := v.Flows(f.Port(f.Switches[sw].Node, c))
 		h.Choices = append(h.Choices, Choice{c, n})
 	}
 	switch {

@@ -96,19 +96,16 @@ const (
 // made from nothing.
 //
 // Tables for I/O nodes are made first, as if there were no others.
-//
-// It returns the number of switch pairs without a way.
-func (b *builder) assign(r *Result, e engine) (lost int) {
+func (b *builder) assign(r *Result, e engine) {
 	bound := b.bound()
 	t := b.balance(e, r.Engine == FatTree, bound)
-	r.LFT, r.Bound, lost = t.lft, float64(bound)/16, t.lost
+	r.LFT, r.Bound = t.lft, float64(bound)/16
 	if len(t.load) > 0 {
 		r.Worst = float64(slices.Max(t.load)) / 16
 	}
-	if lost > 0 {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%d pairs of switches have no path between them", lost))
+	if t.lost > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%d pairs of switches have no path between them", t.lost))
 	}
-	return lost
 }
 
 // inForce reports whether the tables of the last sweep lead to any host: those of

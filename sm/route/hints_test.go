@@ -271,7 +271,7 @@ func TestHopWeightsOrder(t *testing.T) {
 			r, l := build(t, "ring", f, route.Options{Engine: route.UpDown, HopWeights: w})
 			if v := route.NewView(f, f, w, &r); r.Engine != route.UpDown || l.Lost > 0 {
 				t.Fatalf("%s, %d lost", r.Engine, l.Lost)
-			} else if n, _ := v.Flows(p); n > 0 {
+			} else if n := v.Flows(p); n > 0 {
 				t.Errorf("%d flows from %s to %s, with a way around", n, f.PortName(p), f.PortName(q))
 			}
 		}

@@ -38,7 +38,6 @@ type layered struct {
 	of      Layers
 	eager   bool // a pair rather changes its layer than takes the next link
 	frozen  bool // no pair changes its layer
-	moves   int  // of pairs to other layers, since it was set to 0
 	settled []bool
 	path    []int32
 	offers  []offer
@@ -225,7 +224,6 @@ func (y *layered) search(bound int64, work int) {
 				y.sharpen(y.worst())
 			}
 			y.eager = way == 2
-			y.moves = 0
 			y.again(work, 0)
 			if y.worst() < best.worst {
 				best, stale = save(), 0
@@ -354,7 +352,6 @@ func (y *layered) join(s, d int32, to dest, links []int32) bool {
 func (y *layered) elsewhere(p stretch) bool {
 	for k := range y.layers {
 		if uint8(k) != y.of[p.from][p.to] && y.move(uint8(k), p) {
-			y.moves++
 			return true
 		}
 	}

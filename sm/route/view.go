@@ -13,7 +13,6 @@ import (
 type View struct {
 	Load  Load
 	g     *graph
-	lft   [][]uint8
 	flows []int64 // by link: pairs of hosts whose flow passes it
 	of    []int32 // by LID: the switch that delivers it
 	legal engine  // nil where the engine is not known
@@ -25,7 +24,7 @@ type View struct {
 // as the engine saw it, f but for links that it was to avoid, and weights its lengths
 // of hops.
 func NewView(f, seen *fabric.Fabric, weights []guidfile.Weight, r *Result) *View {
-	v := &View{g: newGraph(f), lft: r.LFT}
+	v := &View{g: newGraph(f)}
 	v.flows, v.Load = v.g.measure(r.LFT)
 	g := newGraph(seen)
 	_ = g.weighHops(weights) // GUIDs that the fabric lacks are in the warnings of r
@@ -59,18 +58,18 @@ func NewView(f, seen *fabric.Fabric, weights []guidfile.Weight, r *Result) *View
 }
 
 // Flows is the number of ordered pairs of hosts whose flow leaves by a port, by
-// index into Fabric.Ports; ok is false for a port that leads to no other switch.
-func (v *View) Flows(port int32) (n int64, ok bool) {
+// index into Fabric.Ports; 0 for a port that leads to no other switch.
+func (v *View) Flows(port int32) int64 {
 	p := &v.g.f.Ports[port]
 	sw := v.g.f.Nodes[p.Node].Switch
 	if sw == fabric.None {
-		return 0, false
+		return 0
 	}
 	l := v.g.linkOf[int(sw)<<8|int(p.Num)]
 	if l == fabric.None {
-		return 0, false
+		return 0
 	}
-	return v.flows[l], true
+	return v.flows[l]
 }
 
 // Busiest is the port, by index into Fabric.Ports, whose link has the largest

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"ibnetworkd/ib"
-	"ibnetworkd/ib/partition"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/mcast"
@@ -13,9 +12,8 @@ import (
 
 // group is a multicast group.
 type group struct {
-	rec     mad.MCMemberRecord // parameters; PortGID, JoinState and ProxyJoin are of members
-	fixed   bool               // made by the configuration, stays without members
-	auto    partition.Precreated
+	rec     mad.MCMemberRecord  // parameters; PortGID, JoinState and ProxyJoin are of members
+	fixed   bool                // made by the configuration, stays without members
 	by      ib.GUID             // the port that made it, 0 of those of the configuration
 	members map[ib.GUID]*member // by port GUID or alias GUID
 }
@@ -103,7 +101,7 @@ func (s *Service) updateGroups() (c Changes) {
 				continue // every switch's table is full; a later sweep tries again
 			}
 			rec.MLID = mlid
-			s.addGroup(&group{rec: rec, fixed: true, auto: w, members: map[ib.GUID]*member{}})
+			s.addGroup(&group{rec: rec, fixed: true, members: map[ib.GUID]*member{}})
 			continue
 		}
 		g.fixed = true

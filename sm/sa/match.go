@@ -12,13 +12,12 @@ type field struct {
 // layout is the components of a record that a query may name, so that matching
 // is one loop for all records instead of code for each.
 type layout struct {
-	len    int // bytes of a record in a table
 	fields []field
 	known  mad.CompMask
 }
 
-func newLayout(n int, fields ...field) *layout {
-	l := &layout{len: n, fields: fields}
+func newLayout(fields ...field) *layout {
+	l := &layout{fields: fields}
 	for _, f := range fields {
 		l.known |= f.bit
 	}
@@ -63,7 +62,7 @@ func sameBits(a, b []byte, off, n int) bool {
 
 // Layouts of the records (IBA vol 1, 15.2.5), offsets in bits.
 var (
-	nodeLayout = newLayout(mad.NodeRecordLen,
+	nodeLayout = newLayout(
 		field{mad.CompNRLID, 0, 16}, field{mad.CompNRBaseVersion, 32, 8}, field{mad.CompNRClassVersion, 40, 8},
 		field{mad.CompNRNodeType, 48, 8}, field{mad.CompNRNumPorts, 56, 8}, field{mad.CompNRSystemImageGUID, 64, 64},
 		field{mad.CompNRNodeGUID, 128, 64}, field{mad.CompNRPortGUID, 192, 64}, field{mad.CompNRPartitionCap, 256, 16},
@@ -71,7 +70,7 @@ var (
 		field{mad.CompNRVendorID, 328, 24}, field{mad.CompNRDescription, 352, 512})
 
 	// CapabilityMask is matched apart: see portInfoMatches.
-	portInfoLayout = newLayout(mad.PortInfoRecordLen,
+	portInfoLayout = newLayout(
 		field{mad.CompPIRLID, 0, 16}, field{mad.CompPIRPort, 16, 8},
 		field{mad.CompPIRMKey, 32, 64}, field{mad.CompPIRGIDPrefix, 96, 64}, field{mad.CompPIRBaseLID, 160, 16},
 		field{mad.CompPIRMasterSMLID, 176, 16}, field{mad.CompPIRDiagCode, 224, 16}, field{mad.CompPIRMKeyLease, 240, 16},
@@ -92,19 +91,19 @@ var (
 		field{mad.CompPIRLinkSpeedExtActive, 528, 4}, field{mad.CompPIRLinkSpeedExtSupported, 532, 4},
 		field{mad.CompPIRLinkSpeedExtEnabled, 539, 5})
 
-	slvlLayout = newLayout(mad.SLtoVLRecordLen, field{mad.CompSLVLLID, 0, 16}, field{mad.CompSLVLInPort, 16, 8},
+	slvlLayout = newLayout(field{mad.CompSLVLLID, 0, 16}, field{mad.CompSLVLInPort, 16, 8},
 		field{mad.CompSLVLOutPort, 24, 8})
-	switchLayout = newLayout(mad.SwitchInfoRecordLen, field{mad.CompSWIRLID, 0, 16})
-	lftLayout    = newLayout(mad.LFTRecordLen, field{mad.CompLFTLID, 0, 16}, field{mad.CompLFTBlock, 16, 16})
-	mftLayout    = newLayout(mad.MFTRecordLen, field{mad.CompMFTLID, 0, 16}, field{mad.CompMFTPosition, 16, 4}, field{mad.CompMFTBlock, 23, 9})
-	smInfoLayout = newLayout(mad.SMInfoRecordLen, field{mad.CompSMIRLID, 0, 16}, field{mad.CompSMIRGUID, 32, 64},
+	switchLayout = newLayout(field{mad.CompSWIRLID, 0, 16})
+	lftLayout    = newLayout(field{mad.CompLFTLID, 0, 16}, field{mad.CompLFTBlock, 16, 16})
+	mftLayout    = newLayout(field{mad.CompMFTLID, 0, 16}, field{mad.CompMFTPosition, 16, 4}, field{mad.CompMFTBlock, 23, 9})
+	smInfoLayout = newLayout(field{mad.CompSMIRLID, 0, 16}, field{mad.CompSMIRGUID, 32, 64},
 		field{mad.CompSMIRActCount, 160, 32}, field{mad.CompSMIRPriority, 192, 4}, field{mad.CompSMIRState, 196, 4})
-	linkLayout = newLayout(mad.LinkRecordLen, field{mad.CompLRFromLID, 0, 16}, field{mad.CompLRFromPort, 16, 8},
+	linkLayout = newLayout(field{mad.CompLRFromLID, 0, 16}, field{mad.CompLRFromPort, 16, 8},
 		field{mad.CompLRToPort, 24, 8}, field{mad.CompLRToLID, 32, 16})
-	guidLayout = newLayout(mad.GUIDInfoRecordLen, field{mad.CompGIRLID, 0, 16}, field{mad.CompGIRBlock, 16, 8})
-	pkeyLayout = newLayout(mad.PKeyTableRecordLen, field{mad.CompPKTRLID, 0, 16}, field{mad.CompPKTRBlock, 16, 16},
+	guidLayout = newLayout(field{mad.CompGIRLID, 0, 16}, field{mad.CompGIRBlock, 16, 8})
+	pkeyLayout = newLayout(field{mad.CompPKTRLID, 0, 16}, field{mad.CompPKTRBlock, 16, 16},
 		field{mad.CompPKTRPort, 32, 8})
-	vlArbLayout = newLayout(mad.VLArbRecordLen, field{mad.CompVLARLID, 0, 16}, field{mad.CompVLARPort, 16, 8}, field{mad.CompVLARBlock, 24, 8})
+	vlArbLayout = newLayout(field{mad.CompVLARLID, 0, 16}, field{mad.CompVLARPort, 16, 8}, field{mad.CompVLARBlock, 24, 8})
 
 	serviceLayout = func() *layout {
 		f := []field{{mad.CompSRServiceID, 0, 64}, {mad.CompSRGID, 64, 128}, {mad.CompSRPKey, 192, 16},
@@ -116,7 +115,7 @@ var (
 				bit, off = bit<<1, off+k.bits
 			}
 		}
-		return newLayout(mad.ServiceRecordLen, f...)
+		return newLayout(f...)
 	}()
-	informLayout = newLayout(mad.InformInfoRecordLen, field{mad.CompIIRSubscriberGID, 0, 128}, field{mad.CompIIREnum, 128, 16})
+	informLayout = newLayout(field{mad.CompIIRSubscriberGID, 0, 128}, field{mad.CompIIREnum, 128, 16})
 )

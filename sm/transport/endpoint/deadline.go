@@ -136,12 +136,10 @@ func (e *Endpoint) expire() {
 				}
 			case q.tries < q.p.Retries && q.p.Long == nil:
 				q.tries++
-				e.stats.Resent++
 				q.deadline = now.Add(q.p.Timeout)
 				e.again(deadline{at: q.deadline, tid: d.tid})
 				out = append(out, q.p)
 			default:
-				e.stats.Timeouts++
 				q.p.Err = transport.ErrTimeout
 				e.push(&q.p)
 				e.dropRequest(d.tid)
@@ -162,9 +160,7 @@ func (e *Endpoint) expire() {
 				}
 				if x.s.Err() != nil {
 					e.endSend(d.key)
-					e.stats.RMPPFailed++
 					if q := e.pending[x.req]; x.isReq && q != nil {
-						e.stats.Timeouts++
 						q.p.Err = transport.ErrTimeout
 						e.push(&q.p)
 						e.dropRequest(x.req)
@@ -172,7 +168,6 @@ func (e *Endpoint) expire() {
 					}
 					break
 				}
-				e.stats.Resent++
 				x.deadline = now.Add(x.timeout)
 				e.again(deadline{at: x.deadline, key: d.key, kind: kindSend})
 				out = e.segments(x, out)

@@ -58,12 +58,9 @@ const (
 
 // Stats counts what was dropped and why.
 type Stats struct {
-	Unmatched  uint64 // responses without a request
-	Overflow   uint64 // packets that found the queue full
-	BadRMPP    uint64 // RMPP packets that belong to no transfer, or ended one
-	RMPPFailed uint64 // long messages that could not be delivered
-	Timeouts   uint64
-	Resent     uint64
+	Unmatched uint64 // responses without a request
+	Overflow  uint64 // packets that found the queue full
+	BadRMPP   uint64 // RMPP packets that belong to no transfer, or ended one
 }
 
 // Endpoint implements Send and Recv of transport.Transport.

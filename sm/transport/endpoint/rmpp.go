@@ -115,9 +115,6 @@ func (e *Endpoint) answered(k xferKey, x *sending, p *transport.Packet) (out []t
 		return e.segments(x, out)
 	}
 	e.endSend(k)
-	if x.s.Err() != nil {
-		e.stats.RMPPFailed++
-	}
 	if q := e.pending[x.req]; x.isReq && q != nil {
 		q.sending = false
 		q.deadline = time.Now().Add(q.p.Timeout)

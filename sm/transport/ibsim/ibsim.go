@@ -50,7 +50,6 @@ type Transport struct {
 	ctl, data *net.UnixConn
 	stream    *net.UnixConn // nil: datagrams on data
 	slot      uint32
-	node      string
 	portGUID  atomic.Uint64 // 0 until the own node has answered NodeInfo
 	ep        *endpoint.Endpoint
 
@@ -117,7 +116,7 @@ func Open(o Options) (*Transport, error) {
 		return nil, fmt.Errorf("attach to node %q of the simulator: %w", o.Host, err)
 	}
 	info.Get(&c)
-	t.slot, t.node = info.ID, info.Node
+	t.slot = info.ID
 	raw, err := l.SyscallConn()
 	if err == nil {
 		// Connected, so that the kernel reports when the simulator reads again.

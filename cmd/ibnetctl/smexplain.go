@@ -199,11 +199,7 @@ func (x *explainedPaths) rateNamed(f *fabric.Fabric) bool {
 func (r *fabricRoutes) link(h *explain.Hop) (rate, state string) {
 	p, q := &r.Fabric.Ports[h.Out], &r.Fabric.Ports[h.In]
 	if r.Live || p.LinkNamed || q.LinkNamed {
-		n := p.Info.Rate().Tenths()
-		if q.Known {
-			n = min(n, q.Info.Rate().Tenths())
-		}
-		rate = gbits(n)
+		rate = gbits(r.Fabric.LinkRate(h.Out).Tenths())
 	}
 	if r.Live {
 		state = p.Info.State().String()

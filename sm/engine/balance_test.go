@@ -95,3 +95,25 @@ func TestSetRoute(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// A first sweep reads one end of each link: that is the speed for routes and the rate of
+// paths from the first tables on.
+func TestColdStartKnowsLinks(t *testing.T) {
+	slow := gen.Slow(gen.FatTree2(18, 9), func(s int) bool { return s < 9 }, 12, 1)
+	inWorld(t, slow, simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
+		s, _ := w.manager(f.SMPort, engine.Config{Sweep: -1})
+		synctest.Wait()
+		x := s.Snapshot()
+		r, err := route.Build(x.Fabric, route.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		even, err := route.Build(gen.LIDs(gen.FatTree2(18, 9), 0), route.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := route.Measure(x.Fabric, w.tables(t, x)).Worst; got > r.Worst || x.Sweeps != 1 {
+			t.Errorf("%v flows on the busiest link after %d sweeps, want %v (%v with even links)", got, x.Sweeps, r.Worst, even.Worst)
+		}
+	})
+}

@@ -18,18 +18,24 @@ type memoryStore struct{ b []byte }
 func (m *memoryStore) Load() ([]byte, error) { return m.b, nil }
 func (m *memoryStore) Save(b []byte) error   { m.b = slices.Clone(b); return nil }
 
-// passes counts the pairs of hosts whose path passes a switch that neither is on.
-func (w *world) passes(t *testing.T, x *engine.Snapshot, guid ib.GUID) (n int) {
+// tables are the forwarding tables of the switches.
+func (w *world) tables(t *testing.T, x *engine.Snapshot) [][]uint8 {
 	t.Helper()
-	f := x.Fabric
-	tables := make([][]uint8, len(f.Switches))
-	for i := range tables {
-		_, lft, _, err := w.sim.SwitchTables(f.Nodes[f.Switches[i].Node].GUID)
+	out := make([][]uint8, len(x.Fabric.Switches))
+	for i := range out {
+		_, lft, _, err := w.sim.SwitchTables(x.Fabric.Nodes[x.Fabric.Switches[i].Node].GUID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		tables[i] = lft
+		out[i] = lft
 	}
+	return out
+}
+
+// passes counts the pairs of hosts whose path passes a switch that neither is on.
+func (w *world) passes(t *testing.T, x *engine.Snapshot, guid ib.GUID) (n int) {
+	t.Helper()
+	f, tables := x.Fabric, w.tables(t, x)
 	for _, a := range hostsOf(f) {
 		for _, b := range hostsOf(f) {
 			at, _ := f.SwitchOf(a)

@@ -82,7 +82,7 @@ func sameShape(a, b *fabric.Fabric) bool {
 		if x.Peer != y.Peer || x.LID != y.LID || x.LMC != y.LMC {
 			return false
 		}
-		if betweenSwitches(b, int32(i)) && (x.Info.Rate() != y.Info.Rate() || x.Info.VLCap() != y.Info.VLCap()) {
+		if betweenSwitches(b, int32(i)) && (a.LinkRate(int32(i)) != b.LinkRate(int32(i)) || a.LinkVLCap(int32(i)) != b.LinkVLCap(int32(i))) {
 			return false
 		}
 	}

@@ -157,6 +157,38 @@ func (f *Fabric) SwitchOf(port int32) (sw int32, out uint8) {
 	return f.Nodes[q.Node].Switch, q.Num
 }
 
+// ends are the ends of the link at a port that answered PortInfo: both, one, or
+// the port itself where none did.
+func (f *Fabric) ends(port int32) (a, b *Port) {
+	a = &f.Ports[port]
+	if a.Peer == None {
+		return a, a
+	}
+	switch b = &f.Ports[a.Peer]; {
+	case a.Known == b.Known:
+		return a, b
+	case a.Known:
+		return a, a
+	}
+	return b, b
+}
+
+// LinkRate is the rate of the link at a port: the lower of what its ends report.
+func (f *Fabric) LinkRate(port int32) ib.Rate {
+	a, b := f.ends(port)
+	x, y := a.Info.Rate(), b.Info.Rate()
+	if y.Less(x) {
+		return y
+	}
+	return x
+}
+
+// LinkVLCap is the VLCap code of the link at a port: the lower of what its ends report.
+func (f *Fabric) LinkVLCap(port int32) uint8 {
+	a, b := f.ends(port)
+	return min(a.Info.VLCap(), b.Info.VLCap())
+}
+
 // Clone copies the fabric so that the copy's ports, nodes and switches can be
 // changed. Directed routes are shared: replace them, never write into them.
 func (f *Fabric) Clone() *Fabric {

@@ -44,7 +44,7 @@ func Tables(f *fabric.Fabric, cfg partition.Config, have [][]ib.PKey) Plan {
 		// Port 0 of a switch has no link of its own; a port that is not
 		// linked limits no other.
 		if p.Num != 0 && p.Known && p.Peer != fabric.None {
-			q.MTU, q.Rate = p.Info.MTUCap(), p.Info.Rate()
+			q.MTU, q.Rate = p.Info.MTUCap(), f.LinkRate(e)
 			if o := &f.Ports[p.Peer]; o.Known && o.Info.MTUCap().IsValid() {
 				q.MTU = min(q.MTU, o.Info.MTUCap())
 			}

@@ -76,10 +76,7 @@ func Build(f *fabric.Fabric, layers int, opt Options) (*Tables, error) {
 	var err error
 	for i := range f.Ports {
 		p := &f.Ports[i]
-		n := max(1, VLs(p.Info.VLCap()))
-		if p.Peer != fabric.None {
-			n = min(n, max(1, VLs(f.Ports[p.Peer].Info.VLCap())))
-		}
+		n := max(1, VLs(f.LinkVLCap(int32(i))))
 		if i < len(opt.InUse) && opt.InUse[i] > 0 {
 			n = min(n, int(opt.InUse[i]))
 		}

@@ -143,8 +143,7 @@ func (g *graph) weigh() {
 	for s := range int32(g.n) {
 		a, b := g.neighbours(s)
 		for l := g.link[a]; l < g.link[b]; l++ {
-			p := &g.f.Ports[g.f.Port(g.f.Switches[s].Node, g.port[l])]
-			n := max(1, min(p.Info.Rate().Tenths(), g.f.Ports[p.Peer].Info.Rate().Tenths()))
+			n := max(1, g.f.LinkRate(g.f.Port(g.f.Switches[s].Node, g.port[l])).Tenths())
 			g.cost[l] = int64(n)
 			fastest = max(fastest, n)
 		}

@@ -54,7 +54,7 @@ func (g *graph) lanes() int {
 			if p.Num == 0 || g.linkOf[s<<8|int(p.Num)] == fabric.None {
 				continue
 			}
-			switch p.Info.VLCap() {
+			switch g.f.LinkVLCap(i) {
 			case 2:
 				lanes = min(lanes, 2)
 			case 3:

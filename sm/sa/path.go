@@ -19,7 +19,7 @@ func (s *Service) linkAttr(port int32) pathAttr { return s.links[port] }
 // findLink works out linkAttr.
 func (s *Service) findLink(port int32) pathAttr {
 	p := &s.f.Ports[port]
-	a := pathAttr{p.Info.MTUCap(), p.Info.Rate()}
+	a := pathAttr{p.Info.MTUCap(), s.f.LinkRate(port)}
 	if p.Peer != fabric.None {
 		if q := &s.f.Ports[p.Peer]; q.Known && q.Info.MTUCap().IsValid() && (q.Info.MTUCap() < a.mtu || !a.mtu.IsValid()) {
 			a.mtu = q.Info.MTUCap()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -356,6 +357,12 @@ func (a *app) importRest(r importer.Result, lines bool) {
 			}
 		}
 		left = left[n:]
+	}
+	atDefault := importer.AtDefault(r.Lines)
+	for _, p := range slices.Sorted(maps.Keys(atDefault)) {
+		n := atDefault[p]
+		printWrapped(a.err, width, "", fmt.Sprintf("not needed: %s: %d %s of opensm at %s (--lines lists them)", importer.OneLine(p), n,
+			plural(n, "setting", "settings"), plural(n, "its default", "their defaults")))
 	}
 	if lines {
 		for _, l := range r.Lines {

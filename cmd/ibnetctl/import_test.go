@@ -181,3 +181,23 @@ func TestImportStaysBelowTheRoot(t *testing.T) {
 		t.Errorf("\n%s", out.String())
 	}
 }
+
+// Of opensm.conf only what was set is listed, and no key.
+func TestImportOfOpenSMShowsWhatWasSet(t *testing.T) {
+	out, errs := importRoot(t, map[string]string{"etc/opensm/opensm.conf": "packet_life_time 0x12\nlog_flags 0x3\nm_key 0x5ec4e7\n" +
+		"m_key_protection_level 2\nperfmgr FALSE\nmax_op_vls 3\n"})
+	for _, want := range []string{"KeyFile=/etc/ibnetworkd/sm.keys", "MKeyProtect=2", "MKeyLeaseSec=0"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+	for _, want := range []string{"opensm.conf: 3 settings of opensm at their defaults", "opensm.conf:6: ", "install -D -o ibnetsm -m 0600"} {
+		if !strings.Contains(errs, want) {
+			t.Errorf("no %q in\n%s", want, errs)
+		}
+	}
+	_, lines := importRoot(t, map[string]string{"etc/opensm/opensm.conf": "m_key 0x5ec4e7\n"}, "--lines")
+	if all := out + errs + lines; strings.Contains(all, "5ec4e7") || strings.Contains(errs, "log_flags") {
+		t.Errorf("a key or a default is shown:\n%s", all)
+	}
+}

@@ -233,6 +233,8 @@ var spoken = map[string]string{
 	"modprobe-mixed": "num_vfs 4 probe_vf 0", "keyfile-never-default": "10.0.0.254", "keyfile-noroute": "10.0.0.254",
 	"keyfile-words":       "10.1.0.254",
 	"keyfile-mac-decimal": "0", // of an IPoIB address only the GUID is used
+	// Keys are not shown: the command of the note copies them.
+	"opensm-set": "0x1234 0x77", "opensm-enforce": "0x0000000000001234",
 }
 
 // In a line that counts as converted no word can change without a difference

@@ -24,6 +24,9 @@ type manager struct {
 	// hints are the lines with files that opensm reads with some routing engines only.
 	hints  []managerLine
 	engine string
+	// keys are the lines with keys, enforce those about the enforcement of partitions, and guard
+	// those that matter with an M_Key only.
+	keys, enforce, guard []managerLine
 }
 
 type guidItem struct {
@@ -44,7 +47,7 @@ func (m *manager) set(key, value string, it *item) {
 // unless adds a setting that is not the default of opensm.
 func (m *manager) unless(def, key, value string, it *item) {
 	if value == def {
-		it.unneeded("the default")
+		it.unneeded(whyOpenSM)
 	} else {
 		m.set(key, value, it)
 	}
@@ -75,19 +78,31 @@ func (im *importer) opensm(files []*file) {
 	slices.SortStableFunc(files, func(a, b *file) int { return script(a) - script(b) })
 	for _, f := range files {
 		m.files = append(m.files, f)
-		for _, it := range f.content(hash) {
-			key, value, ok := strings.Cut(it.text, "=")
-			if key = strings.TrimSpace(key); !ok || strings.ContainsAny(key, " \t") {
-				key, value, _ = strings.Cut(strings.ReplaceAll(it.text, "\t", " "), " ")
+		last := map[string]*item{} // of lines with one setting opensm uses the last
+		content := f.content(hash)
+		for _, it := range content {
+			if key, _ := opensmLine(it.text); !strings.HasPrefix(key, "cc_ca_cong_setting_") {
+				last[key] = it
 			}
-			value = strings.TrimSpace(value)
-			if w, rest, closed := word(value); closed && (strings.TrimSpace(rest) == "" || strings.HasPrefix(strings.TrimSpace(rest), "#")) {
-				value = w
+		}
+		for _, it := range content {
+			key, value := opensmLine(it.text)
+			if by := last[key]; by != nil && by != it {
+				it.left("not used: " + by.at() + " sets it again")
 			}
-			im.opensmKey(it, strings.ToLower(key), value)
+			for _, k := range opensmKeys {
+				if rest, ok := strings.CutPrefix(strings.ToLower(it.text), k); ok && !strings.HasPrefix(rest, "_") {
+					it.text = k + " ..." // a key is not shown
+				}
+			}
+			if it.why == "" {
+				im.opensmKey(it, key, value)
+			}
 		}
 		im.note("disable opensm's own unit: systemctl disable --now opensm")
 	}
+	im.opensmSecrets()
+	m.enforcement()
 	for _, l := range m.hints {
 		engines := []string{"updn", "dnup", "ftree"}
 		without := "the roots are found"
@@ -114,6 +129,8 @@ func (im *importer) opensm(files []*file) {
 	for _, l := range m.policies {
 		if m.qos {
 			m.path(l.key, l.value, "paths have the service levels of their partitions", l.it)
+		} else if slices.Contains([]string{"/etc/opensm/qos-policy.conf", "/etc/rdma/qos-policy.conf"}, l.value) {
+			l.it.unneeded(whyOpenSM)
 		} else {
 			l.it.left("qos is off, so opensm does not read it")
 		}
@@ -123,33 +140,12 @@ func (im *importer) opensm(files []*file) {
 func (im *importer) opensmKey(it *item, key, value string) {
 	m := &im.manager
 	if value == "" || value == "(null)" {
-		it.unneeded("opensm's default")
+		it.unneeded(whyOpenSM)
 		return
 	}
 	switch key {
 	case "ports", "guids", "guid":
-		list := strings.FieldsFunc(value, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' })
-		for _, g := range list {
-			p := it
-			if len(list) > 1 {
-				p = it.part(key + " " + g)
-			}
-			switch {
-			case g == "ALL":
-				p.unneeded("every port without a subnet manager gets one")
-			case g == "0x0000000000000000" || g == "0" || g == "0x0":
-				p.unneeded("the default port")
-			case g == "NONE":
-				m.off = p
-			default:
-				v, err := ib.ParseGUID(g)
-				if err != nil {
-					p.left(whyValue)
-				} else {
-					m.guids = append(m.guids, guidItem{v, p})
-				}
-			}
-		}
+		im.opensmPorts(it, key, value)
 	case "priority", "sm_priority":
 		m.unless("0", "Priority", value, it)
 	case "lmc":
@@ -186,7 +182,7 @@ func (im *importer) opensmKey(it *item, key, value string) {
 		case !strings.HasPrefix(value, "0x") || len(value) > 18:
 			it.left(whyValue + " (opensm reads a number: 0xfe80000000000000)")
 		case value == "0xfe80000000000000":
-			it.unneeded("the default")
+			it.unneeded(whyOpenSM)
 		default:
 			m.set("SubnetPrefix", "0x"+strings.Repeat("0", 18-len(value))+value[2:], it)
 		}
@@ -198,7 +194,7 @@ func (im *importer) opensmKey(it *item, key, value string) {
 			m.qos = true
 			m.set("QoS", "yes", it)
 		case "FALSE":
-			it.unneeded("the default")
+			it.unneeded(whyOpenSM)
 		default:
 			it.left(whyValue)
 		}
@@ -206,6 +202,34 @@ func (im *importer) opensmKey(it *item, key, value string) {
 		m.policies = append(m.policies, managerLine{"QoSPolicyFile", value, it})
 	case "node_name_map_name":
 		m.path("NodeNameMap", value, "nodes are shown with the names that they have", it)
+	default:
+		m.more(it, key, value)
+	}
+}
+
+// opensmPorts are the ports that opensm is to manage.
+func (im *importer) opensmPorts(it *item, key, value string) {
+	list := strings.FieldsFunc(value, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' })
+	for _, g := range list {
+		p := it
+		if len(list) > 1 {
+			p = it.part(key + " " + g)
+		}
+		switch {
+		case g == "ALL":
+			p.unneeded("every port without a subnet manager gets one")
+		case g == "0x0000000000000000" || g == "0" || g == "0x0":
+			p.unneeded("the default port")
+		case g == "NONE":
+			im.manager.off = p
+		default:
+			v, err := ib.ParseGUID(g)
+			if err != nil {
+				p.left(whyValue)
+			} else {
+				im.manager.guids = append(im.manager.guids, guidItem{v, p})
+			}
+		}
 	}
 }
 

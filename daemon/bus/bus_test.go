@@ -106,15 +106,15 @@ func TestPropertyTypes(t *testing.T) {
 		return m
 	}
 	check(api.Link, sigs(len(linkProps), func(i int) (string, string) { return linkProps[i].name, linkProps[i].sig }),
-		values(linkProps, link.Status{}))
+		(&stateOf[link.Status]{linkProps, link.Status{}}).values())
 	check(api.Port, sigs(len(portProps), func(i int) (string, string) { return portProps[i].name, portProps[i].sig }),
-		values(portProps, link.PortStatus{}))
+		(&stateOf[link.PortStatus]{portProps, link.PortStatus{}}).values())
 	check(api.SubnetManager, sigs(len(smProps), func(i int) (string, string) { return smProps[i].name, smProps[i].sig }),
-		values(smProps, smctl.Status{}))
+		(&stateOf[smctl.Status]{smProps, smctl.Status{}}).values())
 	check(api.LogControl, sigs(len(logProps), func(i int) (string, string) { return logProps[i].name, logProps[i].sig }),
-		values(logProps, logState{}))
+		(&stateOf[logState]{logProps, logState{}}).values())
 	check(api.Manager, sigs(len(managerProps), func(i int) (string, string) { return managerProps[i].name, managerProps[i].sig }),
-		values(managerProps, managerState{}))
+		(&stateOf[managerState]{managerProps, managerState{}}).values())
 }
 
 func TestSignalsSayExactlyWhatChanged(t *testing.T) {

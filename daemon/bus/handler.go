@@ -74,7 +74,7 @@ func (s *Server) children(path dbus.ObjectPath) []string {
 	prefix := strings.TrimSuffix(string(path), "/") + "/"
 	set := map[string]bool{}
 	for p, o := range s.objects {
-		if rest, ok := strings.CutPrefix(string(p), prefix); ok && o.props != nil {
+		if rest, ok := strings.CutPrefix(string(p), prefix); ok && o.now != nil {
 			name, _, _ := strings.Cut(rest, "/")
 			set[name] = true
 		}
@@ -122,7 +122,7 @@ type caller struct {
 func (c *caller) find(iface, name string) (call, error) {
 	c.s.mu.Lock()
 	o := c.s.objects[c.path]
-	if o != nil && o.props != nil {
+	if o != nil && o.now != nil {
 		c.iface = o.iface
 	}
 	// Inner nodes of the tree exist for introspection.

@@ -2,6 +2,7 @@ package bus
 
 import (
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -272,11 +273,58 @@ var managerProps = []property[managerState]{
 	{"NPorts", "u", "The number of RDMA ports.", func(m managerState) any { return uint32(m.ports) }},
 }
 
-// values evaluates a table.
-func values[T any](table []property[T], v T) map[string]dbus.Variant {
-	out := make(map[string]dbus.Variant, len(table))
-	for _, p := range table {
-		out[p.name] = dbus.MakeVariant(p.get(v))
+// state is what an object's properties are made from. It does not change: another
+// state has another value.
+type state interface {
+	// same reports whether old is this state.
+	same(old state) bool
+	// value is a property, and whether there is one of that name.
+	value(name string) (dbus.Variant, bool)
+	// values are all properties.
+	values() map[string]dbus.Variant
+	// since are the properties that differ from those of old.
+	since(old state) map[string]dbus.Variant
+}
+
+// stateOf is a state and the table of its properties. A property is made for each
+// reader: hundreds of links have tens of them each.
+type stateOf[T any] struct {
+	table []property[T]
+	v     T
+}
+
+func (s *stateOf[T]) same(old state) bool {
+	o, ok := old.(*stateOf[T])
+	return ok && reflect.DeepEqual(o.v, s.v)
+}
+
+func (s *stateOf[T]) value(name string) (v dbus.Variant, ok bool) {
+	for _, p := range s.table {
+		if p.name == name {
+			return dbus.MakeVariant(clean(p.get(s.v))), true
+		}
+	}
+	return v, false
+}
+
+func (s *stateOf[T]) values() map[string]dbus.Variant {
+	out := make(map[string]dbus.Variant, len(s.table))
+	for _, p := range s.table {
+		out[p.name] = dbus.MakeVariant(clean(p.get(s.v)))
+	}
+	return out
+}
+
+func (s *stateOf[T]) since(old state) map[string]dbus.Variant {
+	o, ok := old.(*stateOf[T])
+	if !ok {
+		return s.values()
+	}
+	out := map[string]dbus.Variant{}
+	for _, p := range s.table {
+		if v := p.get(s.v); !reflect.DeepEqual(v, p.get(o.v)) {
+			out[p.name] = dbus.MakeVariant(clean(v))
+		}
 	}
 	return out
 }

@@ -24,24 +24,23 @@ func introspect(c *caller) ([]any, error) {
 	return []any{node(ifaces, kids)}, nil
 }
 
-// props is what the object has now.
-func (c *caller) props(iface string) (map[string]dbus.Variant, error) {
+// state is what the object is now.
+func (c *caller) state(iface string) (state, error) {
 	if iface != c.iface && iface != "" {
 		switch iface {
 		case "org.freedesktop.DBus.Introspectable", "org.freedesktop.DBus.Properties", "org.freedesktop.DBus.Peer",
 			"org.freedesktop.DBus.ObjectManager":
-			return map[string]dbus.Variant{}, nil
+			return &stateOf[struct{}]{}, nil
 		}
 		return nil, busconn.Refusal("org.freedesktop.DBus.Error.UnknownInterface", "%s has no interface %s", c.path, iface)
 	}
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	o := c.s.objects[c.path]
-	if o == nil || o.props == nil {
+	if o == nil || o.now == nil {
 		return nil, busconn.Refusal("org.freedesktop.DBus.Error.UnknownObject", "%s has gone", c.path)
 	}
-	// The map is never changed once it is here: a new state has a new map.
-	return o.props, nil
+	return o.now, nil
 }
 
 func getProperty(c *caller) ([]any, error) {
@@ -49,11 +48,11 @@ func getProperty(c *caller) ([]any, error) {
 	if err := c.args(&iface, &name); err != nil {
 		return nil, err
 	}
-	props, err := c.props(iface)
+	now, err := c.state(iface)
 	if err != nil {
 		return nil, err
 	}
-	v, ok := props[name]
+	v, ok := now.value(name)
 	if !ok {
 		return nil, busconn.Refusal("org.freedesktop.DBus.Error.UnknownProperty", "%s has no property %s", cmp.Or(iface, c.iface), name)
 	}
@@ -65,21 +64,25 @@ func getAll(c *caller) ([]any, error) {
 	if err := c.args(&iface); err != nil {
 		return nil, err
 	}
-	props, err := c.props(iface)
+	now, err := c.state(iface)
 	if err != nil {
 		return nil, err
 	}
-	return []any{props}, nil
+	return []any{now.values()}, nil
 }
 
 func managedObjects(c *caller) ([]any, error) {
 	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	out := make(map[dbus.ObjectPath]map[string]map[string]dbus.Variant, len(c.s.objects))
+	now := make(map[dbus.ObjectPath]object, len(c.s.objects))
 	for p, o := range c.s.objects {
-		if o.props != nil && managed(p) {
-			out[p] = map[string]map[string]dbus.Variant{o.iface: o.props}
+		if o.now != nil && managed(p) {
+			now[p] = *o
 		}
+	}
+	c.s.mu.Unlock()
+	out := make(map[dbus.ObjectPath]map[string]map[string]dbus.Variant, len(now))
+	for p, o := range now {
+		out[p] = map[string]map[string]dbus.Variant{o.iface: o.now.values()}
 	}
 	return []any{out}, nil
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -100,8 +99,8 @@ type Server struct {
 // properties.
 type object struct {
 	iface string
-	props map[string]dbus.Variant // nil when the object is gone
-	sent  map[string]dbus.Variant // the last that was sent, nil for none
+	now   state // nil when the object is gone
+	sent  state // the last that was sent, nil for none
 }
 
 // New makes a Server.
@@ -159,7 +158,7 @@ func (s *Server) PublishLinks(changed []link.Status, gone []string) {
 			}
 		}
 		s.links[l.Name] = l
-		s.put(linkPath(l), api.Link, values(linkProps, l))
+		s.put(linkPath(l), api.Link, &stateOf[link.Status]{linkProps, l})
 	}
 	s.manager()
 }
@@ -203,11 +202,8 @@ func replace[T any](s *Server, have map[string]T, now []T, iface string, props [
 	for _, x := range now {
 		key, path := id(x)
 		seen[key] = true
-		if old, ok := have[key]; ok && reflect.DeepEqual(old, x) {
-			continue
-		}
 		have[key] = x
-		s.put(dbus.ObjectPath(path), iface, values(props, x))
+		s.put(dbus.ObjectPath(path), iface, &stateOf[T]{props, x})
 	}
 	for key, x := range have {
 		if !seen[key] {
@@ -239,31 +235,28 @@ func linkPath(l link.Status) dbus.ObjectPath {
 
 func (s *Server) manager() {
 	level := s.cfg.Backend.LogLevel()
-	s.put(api.LogControlPath, api.LogControl, values(logProps, logState{level, s.cfg.LogTarget}))
-	s.put(api.Root, api.Manager, values(managerProps, managerState{
+	s.put(api.LogControlPath, api.LogControl, &stateOf[logState]{logProps, logState{level, s.cfg.LogTarget}})
+	s.put(api.Root, api.Manager, &stateOf[managerState]{managerProps, managerState{
 		version: s.cfg.Version, online: api.OnlineState(slices.Collect(maps.Values(s.links)), s.awaited), logLevel: levelName(level),
 		problems: s.problems, notices: s.notices, links: len(s.links), ports: len(s.ports),
-	}))
+	}})
 }
 
-func (s *Server) put(p dbus.ObjectPath, iface string, props map[string]dbus.Variant) {
-	for k, v := range props {
-		props[k] = clean(v)
-	}
+func (s *Server) put(p dbus.ObjectPath, iface string, now state) {
 	o := s.objects[p]
 	if o == nil {
 		o = &object{iface: iface}
 		s.objects[p] = o
-	} else if o.props != nil && len(diff(o.props, props)) == 0 {
+	} else if o.now != nil && now.same(o.now) {
 		return
 	}
-	o.props = props
+	o.now = now
 	s.mark(p)
 }
 
 func (s *Server) drop(p dbus.ObjectPath) {
 	if o := s.objects[p]; o != nil {
-		o.props = nil
+		o.now = nil
 		s.mark(p)
 	}
 }
@@ -278,18 +271,18 @@ func (s *Server) mark(p dbus.ObjectPath) {
 
 // clean makes strings from the kernel and from files fit for the bus, which
 // drops a connection that sends anything but UTF-8.
-func clean(v dbus.Variant) dbus.Variant {
-	switch x := v.Value().(type) {
+func clean(v any) any {
+	switch x := v.(type) {
 	case string:
-		return dbus.MakeVariant(busconn.Clean(x))
+		return busconn.Clean(x)
 	case []string:
 		out := make([]string, len(x))
 		for i := range x {
 			out[i] = busconn.Clean(x[i])
 		}
-		return dbus.MakeVariant(out)
+		return out
 	case reason:
-		return dbus.MakeVariant(reason{busconn.Clean(x.Code), busconn.Clean(x.Text), busconn.Clean(x.Next)})
+		return reason{busconn.Clean(x.Code), busconn.Clean(x.Text), busconn.Clean(x.Next)}
 	case []reason:
 		for i := range x {
 			x[i] = reason{busconn.Clean(x[i].Code), busconn.Clean(x[i].Text), busconn.Clean(x[i].Next)}
@@ -301,20 +294,6 @@ func clean(v dbus.Variant) dbus.Variant {
 		}
 	}
 	return v
-}
-
-// diff is what differs in new.
-func diff(old, new map[string]dbus.Variant) map[string]dbus.Variant {
-	var out map[string]dbus.Variant
-	for k, v := range new {
-		if o, ok := old[k]; !ok || !reflect.DeepEqual(o.Value(), v.Value()) {
-			if out == nil {
-				out = map[string]dbus.Variant{}
-			}
-			out[k] = v
-		}
-	}
-	return out
 }
 
 // describe is the Description of this moment.
@@ -447,7 +426,7 @@ func (s *Server) flush(conn *busconn.Conn) error {
 		o := s.objects[p]
 		switch {
 		case o == nil:
-		case o.props == nil:
+		case o.now == nil:
 			delete(s.objects, p)
 			if o.sent != nil && managed(p) {
 				out = append(out, signal{api.Root, "org.freedesktop.DBus.ObjectManager.InterfacesRemoved", []any{p, []string{o.iface}}})
@@ -455,14 +434,14 @@ func (s *Server) flush(conn *busconn.Conn) error {
 		case o.sent == nil:
 			if managed(p) {
 				out = append(out, signal{api.Root, "org.freedesktop.DBus.ObjectManager.InterfacesAdded",
-					[]any{p, map[string]map[string]dbus.Variant{o.iface: o.props}}})
+					[]any{p, map[string]map[string]dbus.Variant{o.iface: o.now.values()}}})
 			}
-			o.sent = o.props
+			o.sent = o.now
 		default:
-			if d := diff(o.sent, o.props); len(d) > 0 {
+			if d := o.now.since(o.sent); len(d) > 0 {
 				out = append(out, signal{p, "org.freedesktop.DBus.Properties.PropertiesChanged", []any{o.iface, d, []string{}}})
 			}
-			o.sent = o.props
+			o.sent = o.now
 		}
 	}
 	clear(s.dirty)

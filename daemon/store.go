@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -25,7 +26,9 @@ type Store struct {
 	record hash // of what was last written
 	report hash
 	parts  map[string][]byte
-	buf    bytes.Buffer // used again: hundreds of links make hundreds of KiB
+	// texts are buffers that are used again, until a collection: hundreds of links
+	// make hundreds of KiB.
+	texts sync.Pool
 }
 
 type hash [sha256.Size]byte
@@ -97,17 +100,28 @@ func (s *Store) LoadRecord() (*link.Record, error) {
 	return r, nil
 }
 
+// text is an empty buffer.
+func (s *Store) text() *bytes.Buffer {
+	b, ok := s.texts.Get().(*bytes.Buffer)
+	if !ok {
+		b = &bytes.Buffer{}
+	}
+	b.Reset()
+	return b
+}
+
 // SaveRecord writes the record if it differs from the file.
 func (s *Store) SaveRecord(r *link.Record) error {
-	s.buf.Reset()
-	if err := r.EncodeTo(&s.buf); err != nil {
+	b := s.text()
+	defer s.texts.Put(b)
+	if err := r.EncodeTo(b); err != nil {
 		return fmt.Errorf("encode the record: %w", err)
 	}
-	h := hash(sha256.Sum256(s.buf.Bytes()))
+	h := hash(sha256.Sum256(b.Bytes()))
 	if h == s.record {
 		return nil
 	}
-	if err := s.write(RecordFile, s.buf.Bytes()); err != nil {
+	if err := s.write(RecordFile, b.Bytes()); err != nil {
 		return err
 	}
 	s.record = h
@@ -121,8 +135,8 @@ func (s *Store) write(name string, b []byte) error {
 // SaveReport writes the report; the text of links that have not changed is not
 // made again.
 func (s *Store) SaveReport(r link.Report, changed func(name string) bool) error {
-	b := &s.buf
-	b.Reset()
+	b := s.text()
+	defer s.texts.Put(b)
 	b.WriteString(`{"links":[`)
 	seen := make(map[string]bool, len(r.Links))
 	for i, st := range r.Links {

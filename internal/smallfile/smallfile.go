@@ -48,6 +48,7 @@ func read(path string, most, flags int) ([]byte, error) {
 		return nil, failed("open", path, err)
 	}
 	defer func() { _ = unix.Close(fd) }()
+	first := 4096
 	if flags != 0 {
 		var st unix.Stat_t
 		if err := unix.Fstat(fd, &st); err != nil {
@@ -56,8 +57,12 @@ func read(path string, most, flags int) ([]byte, error) {
 		if st.Mode&unix.S_IFMT != unix.S_IFREG {
 			return nil, failed("read", path, ErrNotRegular)
 		}
+		// Callers keep the content. Files of a file system of the kernel have no size.
+		if st.Size > 0 {
+			first = int(min(st.Size, int64(most))) + 1
+		}
 	}
-	buf := make([]byte, 0, min(most+1, 4096))
+	buf := make([]byte, 0, min(most+1, first))
 	for {
 		n, err := retry(func() (int, error) { return unix.Read(fd, buf[len(buf):cap(buf)]) })
 		if err != nil {

@@ -28,6 +28,9 @@ func TestReadEachSize(t *testing.T) {
 		if _, err := ReadTo(path, make([]byte, n)); !errors.Is(err, ErrTooLarge) {
 			t.Errorf("%d bytes to a buffer of as many: %v", n, err)
 		}
+		if got, err := ReadRegular(path, 1<<20); err != nil || !bytes.Equal(got, want) || n > 0 && cap(got) > n+1 {
+			t.Errorf("%d bytes of a regular file: %d in %d, %v", n, len(got), cap(got), err)
+		}
 		if n > 0 {
 			if _, err := Read(path, n-1); !errors.Is(err, ErrTooLarge) {
 				t.Errorf("%d bytes where %d are allowed: %v", n, n-1, err)

@@ -123,7 +123,7 @@ func TestBalance(t *testing.T) {
 		"torus 6x6x6":                  {252, 0.513},
 		"torus 6x6x6, 3 % out":         {474, 0.337},
 		"64 switches at random":        {472, 0.316},
-		"HyperX 6x6":                   {140, 0.318},
+		"HyperX 6x6":                   {96, 0.318},
 		"hypercube 6":                  {128, 0.527},
 	}
 	for i, c := range gen.Balance() {
@@ -260,7 +260,7 @@ func betweenHosts(f *fabric.Fabric, lft [][]uint8) [][]uint8 {
 }
 
 // On seeded degradations of all kinds of fabrics the busiest link is never more
-// than a twentieth, or three flows, busier than under the best of opensm's engines that need no lanes:
+// than a twentieth busier than under the best of opensm's engines that need no lanes:
 // as measured with opensm on the first ones (testdata/degraded.txt), as computed in
 // the way of minhop and of dfsssp on all, where those leave no credit loop.
 func TestNeverWorse(t *testing.T) {
@@ -293,7 +293,7 @@ func TestNeverWorse(t *testing.T) {
 			return
 		}
 		ratios = append(ratios, l.Worst/theirs)
-		if l.Worst > 1.05*theirs && l.Worst > theirs+3 {
+		if l.Worst > 1.05*theirs {
 			t.Errorf("%s: %.0f flows on a link, %.0f under the best of opensm's engines", c.Name, l.Worst, theirs)
 		}
 	})

@@ -148,7 +148,7 @@ type Result struct {
 // Build makes the forwarding tables of a fabric whose end ports have LIDs.
 //
 // Auto takes the fat-tree engine where switches form levels, minimum hop where
-// that gives no credit loop, dimension order on a mesh or torus, and up/down
+// that gives no credit loop, dimension order on a mesh, torus or HyperX, and up/down
 // elsewhere, or layers where levels have lanes and that relieves the busiest link.
 // All of them spread the flows between all pairs of hosts over equally good links.
 //
@@ -278,7 +278,12 @@ func (b *builder) try(r *Result, opt Options) error {
 	case DOR:
 		t := b.grid()
 		if t == nil {
-			return errors.New("routing engine dor: the switches form neither a mesh nor a torus")
+			list := b.allRows()
+			if len(list) == 0 {
+				return errors.New("routing engine dor: the switches form neither a mesh, a torus nor a HyperX")
+			}
+			b.through(r, list)
+			return nil
 		}
 		t.open = t.layers() > min(b.lanes(), max(1, opt.Layers))
 		b.dor(r, t)
@@ -336,7 +341,7 @@ func (b *builder) auto(r *Result, opt Options) {
 		}
 		// A long ring or a torus always has credit loops under minimum hop;
 		// checking first saves building the tables twice.
-		if t := b.grid(); t != nil {
+		if t := b.grid(); t != nil && !t.full() {
 			t.open = t.layers() > min(b.lanes(), max(1, opt.Layers))
 			layers = layers && t.open
 			if (t.layers() > 1 || len(t.dims) > 1) && b.open(r, t, layers, opt) {
@@ -346,6 +351,13 @@ func (b *builder) auto(r *Result, opt Options) {
 		*r = Result{Engine: MinHop, NumLayers: 1}
 		if e := (&minHop{g: b.graph}); b.safe(e) {
 			b.assign(r, e)
+			return
+		}
+		if list := b.allRows(); len(list) > 0 {
+			b.product(r, list)
+			if layers {
+				b.better(r, opt)
+			}
 			return
 		}
 	}
@@ -389,8 +401,13 @@ func (b *builder) upDown(r *Result) {
 		return
 	}
 	r.Engine = UpDown
+	b.ordered(r, b.searched())
+}
+
+// searched is the order of the switches that spreads the flows best.
+func (b *builder) searched() []int32 {
 	levels, _ := b.levels()
-	b.ordered(r, b.bestOrder(0, above(levels), b.remoteness(), b.from(b.centre())))
+	return b.bestOrder(0, b.edgeLast(), above(levels), b.remoteness(), b.from(b.centre()))
 }
 
 // ordered builds tables for an order of the switches.

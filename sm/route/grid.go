@@ -44,6 +44,11 @@ func (t *grid) layers() int {
 	return n
 }
 
+// full reports whether all switches of each row are joined to each other.
+func (t *grid) full() bool {
+	return !slices.ContainsFunc(t.dims, func(d dim) bool { return d.size > 3 || d.size == 3 && !d.ring })
+}
+
 // lanes is the number of data lanes that all links between switches have.
 func (g *graph) lanes() int {
 	lanes := 15

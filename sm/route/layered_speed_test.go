@@ -34,17 +34,18 @@ func TestLayeredSpeed(t *testing.T) {
 	} {
 		f := onLayers(c.Fabric, 4)
 		at := spent()
-		one, _ := route.Build(f, route.Options{})
+		one, _ := route.Build(f, route.Options{Engine: route.UpDown})
 		single := spent() - at
 		at = spent()
-		r, err := route.Build(f, route.Options{Layers: 8})
+		opt := toLayers(c.Case)
+		r, err := route.Build(f, opt)
 		took := spent() - at
 		if err != nil {
 			t.Fatal(err)
 		}
 		g := cut(f, rand.New(rand.NewPCG(1, 1)), 1)
 		at = spent()
-		after, _ := route.Build(g, hinted(route.Options{Layers: 8}, &r))
+		after, _ := route.Build(g, hinted(opt, &r))
 		cutTook := spent() - at
 		n, all := levelsChanged(g, &r, &after)
 		t.Logf("%s: %s in %v of CPU, %.0f flows on a link; %s on one lane in %v, %.0f flows", c.Name, r.Engine, took, r.Worst, one.Engine, single,

@@ -157,15 +157,16 @@ func TestCutOnLayers(t *testing.T) {
 		{gen.Case{Name: "HyperX", Fabric: gen.HyperX([]int{5, 5}, 2)}, 3},
 	} {
 		f := onLayers(c.Fabric, c.code)
-		before, _ := route.Build(f, route.Options{Layers: 8})
+		opt := toLayers(c.Case)
+		before, _ := route.Build(f, opt)
 		if before.Engine != route.Layered {
 			t.Errorf("%s: %s", c.Name, before.Engine)
 			continue
 		}
 		g := cut(f, rand.New(rand.NewPCG(uint64(len(f.Nodes)), 3)), 1)
-		r, _ := route.Build(g, route.Options{Layers: 8, Previous: before.LFT, SL: before.SL, Order: before.Order, Trunk: before.Trunk})
+		r, _ := route.Build(g, hinted(opt, &before))
 		checkLayers(t, c.Name, g, &r, 1<<(c.code-1))
-		fresh, _ := route.Build(g, route.Options{Layers: 8})
+		fresh, _ := route.Build(g, opt)
 		entries, levels, redone := 0, 0, 0
 		for s := range r.LFT {
 			for i := range r.LFT[s] {
@@ -191,16 +192,18 @@ func TestCutOnLayers(t *testing.T) {
 	}
 }
 
-// Where levels have lanes, layers relieve the busiest link of what is no tree.
+// Where levels have lanes, layers relieve the busiest link of what is no tree, but for a
+// HyperX, on which one lane is as good.
 func TestLayersBalance(t *testing.T) {
 	for i, c := range []struct {
 		gen.Case
 		limits [2]float64 // flows on the busiest link with four lanes and with eight
+		engine string
 	}{
-		{gen.Case{Name: "torus 8x8, 2 % out", Fabric: gen.CutCables(gen.Torus([]int{8, 8}, 2), 2, 2)}, [2]float64{400, 360}},
-		{gen.Case{Name: "64 switches at random", Fabric: gen.RandomRegular(1, 64, 8, 4)}, [2]float64{320, 310}},
-		{gen.Case{Name: "HyperX 6x6", Fabric: gen.HyperX([]int{6, 6}, 4)}, [2]float64{108, 108}},
-		{gen.Case{Name: "DragonFly", Fabric: gen.DragonFly(9, 4, 2)}, [2]float64{84, 80}},
+		{gen.Case{Name: "torus 8x8, 2 % out", Fabric: gen.CutCables(gen.Torus([]int{8, 8}, 2), 2, 2)}, [2]float64{400, 360}, route.Layered},
+		{gen.Case{Name: "64 switches at random", Fabric: gen.RandomRegular(1, 64, 8, 4)}, [2]float64{320, 310}, route.Layered},
+		{gen.Case{Name: "HyperX 6x6", Fabric: gen.HyperX([]int{6, 6}, 4)}, [2]float64{96, 96}, route.DOR},
+		{gen.Case{Name: "DragonFly", Fabric: gen.DragonFly(9, 4, 2)}, [2]float64{84, 80}, route.Layered},
 	} {
 		if i%every != 0 {
 			continue
@@ -211,7 +214,7 @@ func TestLayersBalance(t *testing.T) {
 			checkLayers(t, c.Name, f, &r, 4<<k)
 			share, _ := route.Shift(f, r.LFT)
 			t.Logf("%s, %d lanes: %s, %.0f flows on a link, a share of %.3f", c.Name, 4<<k, r.Engine, r.Worst, share)
-			if r.Engine != route.Layered || r.Worst > limit {
+			if r.Engine != c.engine || r.Worst > limit {
 				t.Errorf("%s, %d lanes: %s, %.0f flows on a link, want %.0f", c.Name, 4<<k, r.Engine, r.Worst, limit)
 			}
 		}

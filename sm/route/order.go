@@ -192,12 +192,25 @@ func (g *graph) from(roots ...int32) []float64 {
 	return rank
 }
 
+// edgeLast ranks switches without hosts first: on a DragonFly+ those that lead to other groups.
+func (g *graph) edgeLast() []float64 {
+	rank := make([]float64, g.n)
+	for s, n := range g.hosts {
+		if n > 0 {
+			rank[s] = 1
+		}
+	}
+	return rank
+}
+
 const (
 	// searchWork bounds what the search for an order may cost, in links visited;
 	// one takes two to three nanoseconds.
 	searchWork = 100_000_000
 	// searchSteps bounds it for small graphs, for each switch.
 	searchSteps = 20
+	// orderClear is the ratio of scores from which one is clearly better.
+	orderClear = 0.9
 	// scoreWork is that of judging one order: on large graphs a part of the
 	// destinations must do.
 	scoreWork = 10_000_000
@@ -206,10 +219,11 @@ const (
 // bestOrder searches for the order of the switches that distributes the flows
 // between hosts most evenly. It tries the ranks first, then moves single switches
 // about, until it has spent searchWork or an order is as good as bound, a score
-// (0 if none is known). The order of the tables in force stays while it is nearly
-// as good as what is found from it, so that the tables stay too. The same graph and
-// arguments give the same order.
-func (b *builder) bestOrder(bound float64, ranks ...[]float64) []int32 {
+// (0 if none is known). The rank other, if any, is taken if it is clearly better: than the
+// others on graphs that are too large to move each switch often, else than what is found.
+// The order of the tables in force stays while it is nearly as good as what is found from
+// it, so that the tables stay too. The same graph and arguments give the same order.
+func (b *builder) bestOrder(bound float64, other []float64, ranks ...[]float64) []int32 {
 	g := b.graph
 	f := newFluid(g)
 	judge := func(rank []float64) ([]int32, float64) {
@@ -227,7 +241,18 @@ func (b *builder) bestOrder(bound float64, ranks ...[]float64) []int32 {
 			break
 		}
 	}
+	clearly := func() {
+		if other != nil {
+			if p, v := judge(other); v < orderClear*score {
+				pos, score = p, v
+			}
+		}
+	}
 	steps := min(searchSteps*g.n, searchWork/f.work) - len(ranks)
+	if steps < searchSteps*g.n-len(ranks) {
+		clearly()
+		other = nil
+	}
 	var old []int32
 	oldScore := math.Inf(1)
 	if b.prior != nil {
@@ -252,6 +277,7 @@ func (b *builder) bestOrder(bound float64, ranks ...[]float64) []int32 {
 			rank[s] = was
 		}
 	}
+	clearly()
 	if oldScore <= 1.05*score {
 		return old
 	}
@@ -287,7 +313,7 @@ func (b *builder) treeOrder(level []int32) []int32 {
 		}
 	}
 	pure := places(g.n, func(a, b int32) int { return cmp.Compare(level[b], level[a]) })
-	return b.bestOrder(newFluid(g).score(newUpDown(g, pure)), ranks...)
+	return b.bestOrder(newFluid(g).score(newUpDown(g, pure)), nil, ranks...)
 }
 
 // fluid judges candidates by the load of flows that split evenly over them.

@@ -49,7 +49,14 @@ func NewView(f, seen *fabric.Fabric, weights []guidfile.Weight, r *Result) *View
 			v.legal = newUpDown(g, pos)
 		}
 	case DOR:
-		if t := g.grid(); t != nil {
+		t := g.grid()
+		if t == nil || t.full() {
+			if e := g.followedBy(g.allRows(), r.LFT); e != nil {
+				v.legal = e
+				break
+			}
+		}
+		if t != nil {
 			t.open = r.NumLayers <= 1
 			v.legal = &dimensionOrder{t: t}
 		}

@@ -1,0 +1,295 @@
+package route
+
+import (
+	"cmp"
+	"slices"
+
+	"ibnetworkd/sm/fabric"
+)
+
+const (
+	// maxRows is the number of dimensions up to which a graph counts as a product of rows.
+	maxRows = 6
+	// rowsWork bounds the search for them, in pairs of links of a switch.
+	rowsWork = 2_000_000
+	// rowsNear is how many times the least load of the busiest link, or score, counts as the
+	// same.
+	rowsNear = 1.05
+	// rowsLater is how many times the flows over the busiest link tables in force may have that
+	// stay, and rowsSame the part of the entries by which their order of dimensions is known.
+	rowsLater = 1.1
+	rowsSame  = 0.8
+)
+
+// rows is dimension order on a HyperX, whose switches form a product of rows, in each of
+// which nearly every switch is joined to every other. A path goes through one dimension
+// after the other, and within a row up to switches earlier in an order, then down. So it
+// gets around links that are missing.
+//
+// Each link has a class: those up in the first dimension, those down, those up in the
+// second and so on. No class along a path is below one before it, and within one the
+// switches come ever earlier or ever later in the order, so no credit loop can close.
+type rows struct {
+	g     *graph
+	class []uint8 // by group of links, from 1
+	dist  []int32
+	// of the current destination, by switch: the highest class that its path can begin with,
+	// and the highest of the links by which others reach it
+	begins, needs []uint8
+	queue         []int32
+}
+
+// dimensions puts the groups of links into the rows' dimensions, numbered from 0, and
+// returns how many there are; 0 if the graph is no product of rows.
+//
+// Three switches joined to each other are in one row, and opposite sides of a square whose
+// corners are not joined are in one dimension. Links that are missing hide some of these,
+// but make none that is wrong.
+func (g *graph) dimensions() (dim []uint8, count int) {
+	work := 0
+	for s := range int32(g.n) {
+		a, b := g.neighbours(s)
+		work += int(b-a) * int(b-a)
+	}
+	if work > rowsWork || g.hop != nil {
+		return nil, 0
+	}
+	class := make(classes, len(g.peer))
+	for i := range class {
+		class[i] = int32(i)
+	}
+	for s := range int32(g.n) {
+		a, b := g.neighbours(s)
+		for i := a; i < b; i++ {
+			class.join(i, g.edge(g.peer[i], s))
+			for j := i + 1; j < b; j++ {
+				t, u := g.peer[i], g.peer[j]
+				if side := g.edge(t, u); side != fabric.None {
+					class.join(i, j)
+					class.join(i, side)
+				} else {
+					g.squares(class, s, i, j)
+				}
+			}
+		}
+	}
+	number := map[int32]uint8{}
+	dim = make([]uint8, len(g.peer))
+	for i := range dim {
+		root := class.find(int32(i))
+		n, ok := number[root]
+		if !ok {
+			if len(number) == maxRows {
+				return nil, 0
+			}
+			n = uint8(len(number))
+			number[root] = n
+		}
+		dim[i] = n
+	}
+	return dim, len(number)
+}
+
+// squares joins the opposite sides of each square that edges i and j of switch s span.
+func (g *graph) squares(class classes, s, i, j int32) {
+	t, u := g.peer[i], g.peer[j]
+	a, b := g.neighbours(t)
+	for k := a; k < b; k++ {
+		if w := g.peer[k]; w != s && g.edge(w, s) == fabric.None {
+			if side := g.edge(u, w); side != fabric.None {
+				class.join(i, side)
+				class.join(j, k)
+			}
+		}
+	}
+}
+
+// allRows returns the orders of dimensions in which all switches are reached.
+func (g *graph) allRows() (list []*rows) {
+	dim, count := g.dimensions()
+	if count < 2 {
+		return nil
+	}
+	links := func(s int32) int32 { first, end := g.linksOf(s); return end - first }
+	pos := places(g.n, func(s, t int32) int { return cmp.Compare(links(t), links(s)) })
+	for _, order := range orders(count) {
+		r := &rows{g: g, class: make([]uint8, len(dim)), dist: make([]int32, g.n), begins: make([]uint8, g.n), needs: make([]uint8, g.n)}
+		for s := range int32(g.n) {
+			first, end := g.neighbours(s)
+			for i := first; i < end; i++ {
+				r.class[i] = 1 + 2*order[dim[i]]
+				if pos[g.peer[i]] > pos[s] {
+					r.class[i]++
+				}
+			}
+		}
+		if r.whole() {
+			list = append(list, r)
+		}
+	}
+	return list
+}
+
+// followedBy returns the one of some rows that tables follow nearly everywhere, nil if there is
+// none.
+func (g *graph) followedBy(list []*rows, lft [][]uint8) (best *rows) {
+	most := rowsSame
+	for _, e := range list {
+		all, same := 0, 0
+		c := newCandidates(g.n)
+		for d := range int32(g.n) {
+			if len(g.dests[d]) == 0 {
+				continue
+			}
+			c.reset()
+			e.towards(d, c)
+			for _, to := range g.dests[d] {
+				for _, s := range c.order {
+					all++
+					if int(s) >= len(lft) || int(to.lid) >= len(lft[s]) {
+						continue
+					}
+					if slices.Contains(c.of(s), g.linkOf[int(s)<<8|int(lft[s][to.lid])]) {
+						same++
+					}
+				}
+			}
+		}
+		if share := float64(same) / float64(max(1, all)); share > most {
+			best, most = e, share
+		}
+	}
+	return best
+}
+
+// product makes tables for a product of rows: through these, or by up/down if that is better.
+// Tables in force of either kind stay unless the other one is much better. On large graphs
+// the scores decide, for tables made in several ways take long.
+func (b *builder) product(r *Result, list []*rows) {
+	score, kept := b.through(r, list)
+	if r.Worst <= rowsNear*r.Bound {
+		return
+	}
+	updn, stays := *b, 1.0
+	switch {
+	case kept:
+		updn.prev, stays = nil, rowsLater
+	case b.prior != nil:
+		stays = 1 / rowsLater
+	}
+	pos, large := updn.searched(), b.pairs() > stackedPairs
+	if large && score <= stays*newFluid(b.graph).score(newUpDown(b.graph, pos)) {
+		return
+	}
+	y := Result{Engine: UpDown, NumLayers: 1}
+	if updn.ordered(&y, pos); large || r.Worst > stays*y.Worst {
+		*r = y
+	}
+}
+
+// through makes tables through rows, in the best order of dimensions, or that in force while
+// it is nearly as good. It returns the least score and whether there was one in force.
+func (b *builder) through(r *Result, list []*rows) (score float64, kept bool) {
+	f, stays := newFluid(b.graph), 1.0
+	slices.SortStableFunc(list, func(x, y *rows) int { return cmp.Compare(f.score(x), f.score(y)) })
+	score = f.score(list[0])
+	list = slices.DeleteFunc(list, func(e *rows) bool { return f.score(e) > rowsNear*score })
+	if e := b.followedBy(list, b.prev); e != nil {
+		*r, kept, stays = Result{Engine: DOR, NumLayers: 1}, true, rowsLater
+		b.assign(r, e)
+	}
+	from := builder{graph: b.graph}
+	for i, e := range list {
+		if (i > 0 || kept) && (b.pairs() > stackedPairs || r.Worst <= rowsNear*r.Bound) {
+			break
+		}
+		y := Result{Engine: DOR, NumLayers: 1}
+		if from.assign(&y, e); i == 0 && !kept || stays*y.Worst < r.Worst {
+			*r, kept, stays = y, false, 1
+		}
+	}
+	return score, kept
+}
+
+// orders are orders of dimensions: all of two or three, of more those that rotate into each
+// other.
+func orders(count int) (out [][]uint8) {
+	for first := range count {
+		var up, down []uint8
+		for k := range count {
+			up = append(up, uint8((first+k)%count))
+			down = append(down, uint8((first+count-k)%count))
+		}
+		out = append(out, up)
+		if count > 2 {
+			out = append(out, down)
+		}
+	}
+	return out
+}
+
+// whole reports whether each switch is reached from all others.
+func (r *rows) whole() bool {
+	for d := range int32(r.g.n) {
+		if len(r.reach(d)) < r.g.n {
+			return false
+		}
+	}
+	return true
+}
+
+// reach finds the distances to d and the classes that paths can begin with, and returns the
+// switches, the nearest first.
+func (r *rows) reach(d int32) []int32 {
+	g, dist := r.g, r.dist
+	for i := range dist {
+		dist[i] = -1
+	}
+	dist[d], r.begins[d] = 0, 1+2*maxRows
+	q := append(r.queue[:0], d)
+	for i := 0; i < len(q); {
+		k := dist[q[i]] + 1
+		for end := len(q); i < end; i++ {
+			t := q[i]
+			a, b := g.neighbours(t)
+			for j := a; j < b; j++ {
+				s := g.peer[j]
+				if dist[s] >= 0 && dist[s] < k {
+					continue
+				}
+				c := r.class[g.edge(s, t)]
+				switch {
+				case c > r.begins[t]:
+				case dist[s] < 0:
+					dist[s], r.begins[s] = k, c
+					q = append(q, s)
+				default:
+					r.begins[s] = max(r.begins[s], c)
+				}
+			}
+		}
+	}
+	r.queue = q
+	return q
+}
+
+func (r *rows) towards(d int32, c *candidates) {
+	g := r.g
+	q := r.reach(d)
+	clear(r.needs)
+	for _, s := range slices.Backward(q[1:]) {
+		// The farthest first: the switches that send to it are farther.
+		c.begin(s)
+		a, b := g.neighbours(s)
+		for i := a; i < b; i++ {
+			t := g.peer[i]
+			if k := r.class[i]; r.dist[t] == r.dist[s]-1 && k <= r.begins[t] && k >= r.needs[s] {
+				c.addGroup(g, i)
+				r.needs[t] = max(r.needs[t], k)
+			}
+		}
+		c.end(s)
+	}
+	slices.Reverse(c.order)
+	c.lost += g.n - len(q)
+}

@@ -24,7 +24,7 @@ func TestBabblingPort(t *testing.T) {
 	for _, tt := range []struct {
 		trap uint16
 		smps int
-	}{{mad.TrapLinkStateChange, 792}, {mad.TrapCapMaskChange, 184}, {mad.TrapLocalIntegrity, 0}, {4711, 0}} {
+	}{{mad.TrapLinkStateChange, 760}, {mad.TrapCapMaskChange, 152}, {mad.TrapLocalIntegrity, 0}, {4711, 0}} {
 		synctest.Test(t, func(t *testing.T) {
 			f := gen.FatTree2(8, 4)
 			var repressed atomic.Int64

@@ -191,7 +191,7 @@ func TestSilentNode(t *testing.T) {
 	for _, tt := range []struct {
 		node int32
 		smps int
-	}{{f.Ports[hostsOf(f)[9]].Node, 309}, {f.Switches[len(f.Switches)-1].Node, 417}, {f.Switches[1].Node, 309}} {
+	}{{f.Ports[hostsOf(f)[9]].Node, 279}, {f.Switches[len(f.Switches)-1].Node, 385}, {f.Switches[1].Node, 285}} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, f, simfabric.Options{DelayMin: 20 * time.Microsecond, DelayMax: 20 * time.Microsecond})
 			defer w.close()

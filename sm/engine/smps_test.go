@@ -1,10 +1,14 @@
 package engine_test
 
 import (
+	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	"ibnetworkd/ib/partition"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -83,6 +87,52 @@ func TestFirstSweepByAttribute(t *testing.T) {
 					}
 				}
 			})
+		})
+	}
+}
+
+// What the events after a first sweep send, the first as the second: a cut between
+// switches reads the switches and the ports at its ends, and no P_Key table of a host,
+// with the default partition alone as with another that has some hosts.
+func TestEventBySMPs(t *testing.T) {
+	for _, partitions := range []string{"", "Default=0x7fff : ALL=full, SELF=full ;\nblue=0x0001 : %v, %v, SELF=full ;\n"} {
+		inWorld(t, gen.FatTree2(12, 6), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
+			cfg := engine.Config{Sweep: -1}
+			if partitions != "" {
+				var err error
+				cfg.Partitions, err = partition.Parse("p", fmt.Appendf(nil, partitions, f.Ports[hosts[3]].GUID, f.Ports[hosts[20]].GUID))
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, _ = w.manager(f.SMPort, cfg)
+			synctest.Wait()
+			for event := range 2 {
+				was := w.sim.Counters().SMPs
+				leaf := f.Switches[event].Node
+				for p := f.Port(leaf, 1); ; p++ {
+					if q := f.Ports[p].Peer; q != fabric.None && f.Nodes[f.Ports[q].Node].Switch != fabric.None {
+						if err := w.sim.Cut(f.Nodes[leaf].GUID, f.Ports[p].Num); err != nil {
+							t.Fatal(err)
+						}
+						break
+					}
+				}
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				got := map[mad.AttrID][2]int{}
+				for a, c := range w.sim.Counters().SMPs {
+					if n := [2]int{int(c.Get - was[a].Get), int(c.Set - was[a].Set)}; n != [2]int{} {
+						got[a] = n
+					}
+				}
+				want := []map[mad.AttrID][2]int{
+					{mad.AttrSwitchInfo: {2, 2}, mad.AttrPortInfo: {2 * 13, 0}, mad.AttrLFT: {0, 9}},
+					{mad.AttrSwitchInfo: {3, 2}, mad.AttrPortInfo: {3 * 13, 0}, mad.AttrLFT: {0, 7}}}[event]
+				if !maps.Equal(got, want) {
+					t.Errorf("event %d: Gets and Sets by attribute %v, want %v", event, got, want)
+				}
+			}
 		})
 	}
 }

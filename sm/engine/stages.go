@@ -56,7 +56,8 @@ func (w *sweep) readLFTs(ctx context.Context) error {
 	return nil
 }
 
-// readPKeys reads the P_Key tables of adapters that another manager configured.
+// readPKeys reads the P_Key tables of adapters that another manager configured. Those of
+// ports out of reset are known (IBA vol 1, 10.9.2), and stay so after they get a LID.
 func (w *sweep) readPKeys(ctx context.Context) error {
 	l := program.ReadPKeys{Fabric: w.f, Tables: w.have.pkeys}
 	if err := w.s.pump(ctx, &l); err != nil {
@@ -66,6 +67,11 @@ func (w *sweep) readPKeys(ctx context.Context) error {
 		w.have.pkeys[p] = pkey.PowerOn // read again when it comes back
 		w.s.warnOnce("pkeys"+w.f.Ports[p].GUID.String(), "a port does not answer P_KeyTable and is assumed to have the default key",
 			"link_port", w.f.PortName(p))
+	}
+	for _, e := range w.f.EndPorts {
+		if p := &w.f.Ports[e]; w.have.pkeys[e] == nil && p.Num != 0 && p.Known && !p.Info.LID().IsUnicast() {
+			w.have.pkeys[e] = pkey.PowerOn
+		}
 	}
 	return nil
 }
@@ -204,8 +210,13 @@ func (w *sweep) setPKeys(ctx context.Context) error {
 	for _, p := range set {
 		if !w.refusedKeys[p] {
 			w.have.pkeys[p] = w.keys.Keys[p]
-		} else if w.pol.Enforcement != nil {
+			continue
+		}
+		if w.pol.Enforcement != nil {
 			w.pol.Enforcement[p] = 0
+		}
+		if w.f.IsEndPort(int32(p)) {
+			w.have.pkeys[p] = nil // read again: some of it may be written
 		}
 	}
 	return nil

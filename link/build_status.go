@@ -189,18 +189,14 @@ func (s *Status) Reaches(least, most units.OperState, ipv4, ipv6 bool) bool {
 // notes what was planned for ports without a link.
 func BuildPortStatus(s *Snapshot, ports map[PortName]Governed, notes map[PortName]*PortNote) []PortStatus {
 	var out []PortStatus
-	for i := range s.Devices {
-		d := &s.Devices[i]
-		for k := range d.Ports {
-			p := &d.Ports[k]
-			st := foldPort(s, d, p)
-			n := PortName{IBDevice: d.Name, Port: p.Num}
-			if u := ports[n].Unit; u != nil {
-				st.Unit = u.Path
-			}
-			st.add(notes[n])
-			out = append(out, st)
+	for d, p := range s.Ports() {
+		st := foldPort(s, d, p)
+		n := PortName{IBDevice: d.Name, Port: p.Num}
+		if u := ports[n].Unit; u != nil {
+			st.Unit = u.Path
 		}
+		st.add(notes[n])
+		out = append(out, st)
 	}
 	return out
 }

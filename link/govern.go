@@ -83,26 +83,22 @@ func GovernPorts(s *Snapshot, set *units.Set, links map[int]Governed, rec *Recor
 		}
 	}
 	out := map[PortName]Governed{}
-	for i := range s.Devices {
-		d := &s.Devices[i]
-		for j := range d.Ports {
-			p := &d.Ports[j]
-			n := PortName{IBDevice: d.Name, Port: p.Num}
-			index, has := main[n]
-			if _, ok := s.Link(p.Netdev); ok && p.Netdev != 0 {
-				index, has = p.Netdev, true
-			}
-			g := links[index]
-			if !has {
-				g = GovernPort(s, set, d, p)
-			}
-			if g.NotYet {
-				if name := rec.portUnit(p.GUID); name != "" {
-					g.Before = set.Unit(name)
-				}
-			}
-			out[n] = g
+	for d, p := range s.Ports() {
+		n := PortName{IBDevice: d.Name, Port: p.Num}
+		index, has := main[n]
+		if _, ok := s.Link(p.Netdev); ok && p.Netdev != 0 {
+			index, has = p.Netdev, true
 		}
+		g := links[index]
+		if !has {
+			g = GovernPort(s, set, d, p)
+		}
+		if g.NotYet {
+			if name := rec.portUnit(p.GUID); name != "" {
+				g.Before = set.Unit(name)
+			}
+		}
+		out[n] = g
 	}
 	return out
 }
@@ -136,22 +132,18 @@ func (r *Record) RememberPorts(s *Snapshot, ports map[PortName]Governed) (change
 		now[p.GUID] = p.Unit
 	}
 	present := map[ib.GUID]bool{}
-	for i := range s.Devices {
-		d := &s.Devices[i]
-		for j := range d.Ports {
-			p := &d.Ports[j]
-			if p.Layer != ib.LinkLayerInfiniBand || p.GUID.IsZero() {
-				continue
-			}
-			present[p.GUID] = true
-			switch g := ports[PortName{IBDevice: d.Name, Port: p.Num}]; {
-			case g.Unit != nil:
-				changed = changed || now[p.GUID] != g.Unit.Name
-				now[p.GUID] = g.Unit.Name
-			case !g.NotYet && now[p.GUID] != "":
-				changed = true
-				delete(now, p.GUID)
-			}
+	for d, p := range s.Ports() {
+		if p.Layer != ib.LinkLayerInfiniBand || p.GUID.IsZero() {
+			continue
+		}
+		present[p.GUID] = true
+		switch g := ports[PortName{IBDevice: d.Name, Port: p.Num}]; {
+		case g.Unit != nil:
+			changed = changed || now[p.GUID] != g.Unit.Name
+			now[p.GUID] = g.Unit.Name
+		case !g.NotYet && now[p.GUID] != "":
+			changed = true
+			delete(now, p.GUID)
 		}
 	}
 	if !changed {

@@ -201,13 +201,9 @@ func candidates(s *Snapshot, g Governing) (out []candidate) {
 			add(v.ChildName(l.Name), "vlan", 0)
 		}
 	}
-	for i := range s.Devices {
-		d := &s.Devices[i]
-		for k := range d.Ports {
-			p := &d.Ports[k]
-			if n := (PortName{d.Name, p.Num}); !has[n] {
-				out = append(out, candidate{fmt.Sprintf("%s/%d", d.Name, p.Num), factsOfPort(s, d, p), true, g.Ports[n].Unit})
-			}
+	for d, p := range s.Ports() {
+		if n := (PortName{d.Name, p.Num}); !has[n] {
+			out = append(out, candidate{fmt.Sprintf("%s/%d", d.Name, p.Num), factsOfPort(s, d, p), true, g.Ports[n].Unit})
 		}
 	}
 	return out
@@ -222,12 +218,9 @@ func prefixNotices(s *Snapshot) (out []Notice) {
 		*Port
 	}
 	var up []port
-	for i := range s.Devices {
-		d := &s.Devices[i]
-		for k := range d.Ports {
-			if p := &d.Ports[k]; p.Layer == ib.LinkLayerInfiniBand && p.State == ib.PortActive && p.SubnetPrefix != 0 && p.LID != 0 && p.SMLID != 0 {
-				up = append(up, port{fmt.Sprintf("%s/%d", d.Name, p.Num), p})
-			}
+	for d, p := range s.Ports() {
+		if p.Layer == ib.LinkLayerInfiniBand && p.State == ib.PortActive && p.SubnetPrefix != 0 && p.LID != 0 && p.SMLID != 0 {
+			up = append(up, port{fmt.Sprintf("%s/%d", d.Name, p.Num), p})
 		}
 	}
 	found := map[uint64]*Notice{}

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -462,6 +463,20 @@ func (s *Snapshot) MaxDatagram(l *Link) int {
 		return MaxOmniPathMTU
 	}
 	return MaxDatagramMTU
+}
+
+// Ports are the ports of all devices.
+func (s *Snapshot) Ports() iter.Seq2[*Device, *Port] {
+	return func(yield func(*Device, *Port) bool) {
+		for i := range s.Devices {
+			d := &s.Devices[i]
+			for j := range d.Ports {
+				if !yield(d, &d.Ports[j]) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // PortOf finds the RDMA port below a link, nil where there is none.

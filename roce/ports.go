@@ -10,13 +10,9 @@ import (
 // PortOf is the RDMA port on a link: the one the observer joined to it, or the
 // one whose network interface it is. The port is nil if there is none.
 func PortOf(s *link.Snapshot, l *link.Link) (dev *link.Device, port *link.Port) {
-	for i := range s.Devices {
-		d := &s.Devices[i]
-		for k := range d.Ports {
-			q := &d.Ports[k]
-			if d.Name == l.IBDevice && q.Num == l.Port || l.IBDevice == "" && q.Netdev == l.Index && l.Index != 0 {
-				return d, q
-			}
+	for d, q := range s.Ports() {
+		if d.Name == l.IBDevice && q.Num == l.Port || l.IBDevice == "" && q.Netdev == l.Index && l.Index != 0 {
+			return d, q
 		}
 	}
 	return nil, nil
@@ -44,12 +40,9 @@ func PortsOn(s *link.Snapshot, l *link.Link) (devs []*link.Device, ports []*link
 	if l.Index == 0 || l.IsInfiniBand() {
 		return devs, ports
 	}
-	for i := range s.Devices {
-		d := &s.Devices[i]
-		for k := range d.Ports {
-			if q := &d.Ports[k]; q.Netdev == l.Index && !slices.Contains(ports, q) {
-				devs, ports = append(devs, d), append(ports, q)
-			}
+	for d, q := range s.Ports() {
+		if q.Netdev == l.Index && !slices.Contains(ports, q) {
+			devs, ports = append(devs, d), append(ports, q)
 		}
 	}
 	return devs, ports

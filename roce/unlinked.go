@@ -14,17 +14,13 @@ func PlanPorts(b *link.Builder, port func(d *link.Device, p *link.Port) *units.U
 	if st == nil {
 		return
 	}
-	for i := range b.Base.Devices {
-		d := &b.Base.Devices[i]
-		for k := range d.Ports {
-			p := &d.Ports[k]
-			if _, looked := st.Devices[d.Name].Ports[p.Num]; !looked || HasLink(b.Base, d, p) {
-				continue
-			}
-			if u := port(d, p); u != nil && !u.Unmanaged() {
-				b.For(u)
-				planPort(b, st, d, p, u)
-			}
+	for d, p := range b.Base.Ports() {
+		if _, looked := st.Devices[d.Name].Ports[p.Num]; !looked || HasLink(b.Base, d, p) {
+			continue
+		}
+		if u := port(d, p); u != nil && !u.Unmanaged() {
+			b.For(u)
+			planPort(b, st, d, p, u)
 		}
 	}
 	orderTypes(b.Plan.Steps)

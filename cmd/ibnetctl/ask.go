@@ -22,13 +22,9 @@ const askLimit = 4 * time.Second
 // lives: an Active port proves only that one once did.
 func askManagers(ctx context.Context, s *link.Snapshot) map[string]diagnose.Asked {
 	out := map[string]diagnose.Asked{}
-	for i := range s.Devices {
-		d := &s.Devices[i]
-		for j := range d.Ports {
-			p := &d.Ports[j]
-			if p.Layer == ib.LinkLayerInfiniBand && p.State >= ib.PortActive && p.SMLID != 0 {
-				out[fmt.Sprintf("%s/%d", d.Name, p.Num)] = askManager(ctx, d.Name, p)
-			}
+	for d, p := range s.Ports() {
+		if p.Layer == ib.LinkLayerInfiniBand && p.State >= ib.PortActive && p.SMLID != 0 {
+			out[fmt.Sprintf("%s/%d", d.Name, p.Num)] = askManager(ctx, d.Name, p)
 		}
 	}
 	return out
@@ -117,24 +113,20 @@ func masterWords(m *smctl.Master) string {
 // knowManagers notes at each port what is known of its subnet manager, so that next
 // steps name the place that counts.
 func knowManagers(in *diagnose.Input) {
-	for i := range in.Snapshot.Devices {
-		d := &in.Snapshot.Devices[i]
-		for j := range d.Ports {
-			p := &d.Ports[j]
-			for _, s := range in.SMs {
-				if s.IBDevice == d.Name && s.Port == p.Num {
-					p.Manager = api.ManagerOf(s, in.Units)
-				}
+	for d, p := range in.Snapshot.Ports() {
+		for _, s := range in.SMs {
+			if s.IBDevice == d.Name && s.Port == p.Num {
+				p.Manager = api.ManagerOf(s, in.Units)
 			}
-			switch got, asked := in.Asked[fmt.Sprintf("%s/%d", d.Name, p.Num)]; {
-			case !asked || got.Not != "":
-			case got.SM == nil:
-				p.Manager.Silent = true
-			default:
-				p.Manager.Silent, p.Manager.Host = false, got.SM.Node
-				if g, err := ib.ParseGUID(got.SM.GUID); err == nil {
-					p.Manager.GUID = g
-				}
+		}
+		switch got, asked := in.Asked[fmt.Sprintf("%s/%d", d.Name, p.Num)]; {
+		case !asked || got.Not != "":
+		case got.SM == nil:
+			p.Manager.Silent = true
+		default:
+			p.Manager.Silent, p.Manager.Host = false, got.SM.Node
+			if g, err := ib.ParseGUID(got.SM.GUID); err == nil {
+				p.Manager.GUID = g
 			}
 		}
 	}

@@ -99,19 +99,15 @@ const phaseUnknown smctl.Phase = "unknown"
 // about it only the daemon knows, and why says for what reason it does not answer.
 func (s *system) subnetManagers(why string) []smctl.Status {
 	out := []smctl.Status{}
-	for i := range s.snap.Devices {
-		d := &s.snap.Devices[i]
-		for j := range d.Ports {
-			p := &d.Ports[j]
-			if p.Layer != ib.LinkLayerInfiniBand {
-				continue
-			}
-			pol := smctl.PolicyOf(s.unitOfPort(d, p))
-			st := smctl.Status{PortGUID: p.GUID.String(), IBDevice: d.Name, Port: p.Num, Manage: pol.Manage.String(),
-				Engine: pol.Engine.String(), Unit: pol.Unit,
-				Phase: phaseUnknown, Reason: why}
-			out = append(out, st)
+	for d, p := range s.snap.Ports() {
+		if p.Layer != ib.LinkLayerInfiniBand {
+			continue
 		}
+		pol := smctl.PolicyOf(s.unitOfPort(d, p))
+		st := smctl.Status{PortGUID: p.GUID.String(), IBDevice: d.Name, Port: p.Num, Manage: pol.Manage.String(),
+			Engine: pol.Engine.String(), Unit: pol.Unit,
+			Phase: phaseUnknown, Reason: why}
+		out = append(out, st)
 	}
 	return out
 }

@@ -169,29 +169,25 @@ func (o *Observer) Observe(s *link.Snapshot, unit func(*link.Link) *units.Unit, 
 		}
 		o.read(s, l, vlans[l.Index], u, st, want, all)
 	}
-	for i := range s.Devices {
-		d := &s.Devices[i]
-		for k := range d.Ports {
-			p := &d.Ports[k]
-			if roce.HasLink(s, d, p) {
-				continue
-			}
-			u := portUnit(d, p)
-			if !roce.NeedsPort(u) {
-				continue
-			}
-			any = true
-			needs := roce.NeedsOf(u)
-			wantsDesc = wantsDesc || needs.NodeDesc
-			var q roce.Port
-			if needs.PortType {
-				busy := o.workers.working(cardOf(s, link.Target{IBDevice: d.Name, Port: p.Num}))
-				q.Type = o.typeOf(busy, d, p, u.Port.Type.V)
-			}
-			setPort(st, d.Name, p.Num, q)
-			if needs.NodeDesc {
-				o.nodeDesc(st, d.Name)
-			}
+	for d, p := range s.Ports() {
+		if roce.HasLink(s, d, p) {
+			continue
+		}
+		u := portUnit(d, p)
+		if !roce.NeedsPort(u) {
+			continue
+		}
+		any = true
+		needs := roce.NeedsOf(u)
+		wantsDesc = wantsDesc || needs.NodeDesc
+		var q roce.Port
+		if needs.PortType {
+			busy := o.workers.working(cardOf(s, link.Target{IBDevice: d.Name, Port: p.Num}))
+			q.Type = o.typeOf(busy, d, p, u.Port.Type.V)
+		}
+		setPort(st, d.Name, p.Num, q)
+		if needs.NodeDesc {
+			o.nodeDesc(st, d.Name)
 		}
 	}
 	if !any {

@@ -98,31 +98,27 @@ func (r portTypes) apply(ctx context.Context, op link.Op) error {
 // askedType is the type that the unit of a card's port asks for, 0 for none.
 func askedType(s *link.Snapshot, at cardPort, unit func(*link.Link) *units.Unit,
 	portUnit func(*link.Device, *link.Port) *units.Unit) (t units.PortType, known bool) {
-	for i := range s.Devices {
-		d := &s.Devices[i]
-		for k := range d.Ports {
-			p := &d.Ports[k]
-			if d.Bus != at.bus || d.Parent != at.dev || p.Num != at.num {
+	for d, p := range s.Ports() {
+		if d.Bus != at.bus || d.Parent != at.dev || p.Num != at.num {
+			continue
+		}
+		known = true
+		us := []*units.Unit{}
+		if !roce.HasLink(s, d, p) {
+			us = append(us, portUnit(d, p))
+		}
+		for j := range s.Links {
+			l := &s.Links[j]
+			if l.IsChild() || l.Kind == "vlan" {
 				continue
 			}
-			known = true
-			us := []*units.Unit{}
-			if !roce.HasLink(s, d, p) {
-				us = append(us, portUnit(d, p))
+			if _, ports := roce.PortsOn(s, l); len(ports) > 0 && ports[0] == p {
+				us = append(us, unit(l))
 			}
-			for j := range s.Links {
-				l := &s.Links[j]
-				if l.IsChild() || l.Kind == "vlan" {
-					continue
-				}
-				if _, ports := roce.PortsOn(s, l); len(ports) > 0 && ports[0] == p {
-					us = append(us, unit(l))
-				}
-			}
-			for _, u := range us {
-				if u != nil && u.Port.Type.V != 0 {
-					t = u.Port.Type.V
-				}
+		}
+		for _, u := range us {
+			if u != nil && u.Port.Type.V != 0 {
+				t = u.Port.Type.V
 			}
 		}
 	}

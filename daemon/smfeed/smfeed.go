@@ -43,21 +43,17 @@ const portIsSM = 1 << 1
 // Ports are the InfiniBand ports with their policies. A port without a GUID is left
 // out: its subnet manager would have no name.
 func Ports(v daemon.View) (ports []worker.Port) {
-	for i := range v.Snapshot.Devices {
-		d := &v.Snapshot.Devices[i]
-		for j := range d.Ports {
-			p := &d.Ports[j]
-			if p.GUID.IsZero() {
-				continue
-			}
-			w := worker.Port{Port: smctl.Port{GUID: p.GUID, IBDev: d.Name, Num: p.Num, Present: true, LinkLayer: p.Layer,
-				State: p.State, Phys: p.Phys, LID: p.LID, SMLID: p.SMLID, IsSM: p.CapMask&portIsSM != 0,
-				Barred: smctl.BarOfPort(p.CapMask, d.Protocol)}}
-			if p.Layer == ib.LinkLayerInfiniBand {
-				w.Policy = smctl.PolicyOf(v.Governing.Ports[link.PortName{IBDevice: d.Name, Port: p.Num}].Last())
-			}
-			ports = append(ports, w)
+	for d, p := range v.Snapshot.Ports() {
+		if p.GUID.IsZero() {
+			continue
 		}
+		w := worker.Port{Port: smctl.Port{GUID: p.GUID, IBDev: d.Name, Num: p.Num, Present: true, LinkLayer: p.Layer,
+			State: p.State, Phys: p.Phys, LID: p.LID, SMLID: p.SMLID, IsSM: p.CapMask&portIsSM != 0,
+			Barred: smctl.BarOfPort(p.CapMask, d.Protocol)}}
+		if p.Layer == ib.LinkLayerInfiniBand {
+			w.Policy = smctl.PolicyOf(v.Governing.Ports[link.PortName{IBDevice: d.Name, Port: p.Num}].Last())
+		}
+		ports = append(ports, w)
 	}
 	return ports
 }

@@ -133,17 +133,13 @@ func Run(in Input, only string) []Chain {
 	if only == "" {
 		out = withNotices(in, out)
 	}
-	for i := range in.Snapshot.Devices {
-		d := &in.Snapshot.Devices[i]
-		for j := range d.Ports {
-			p := &d.Ports[j]
-			w := walker{in: in, d: d, p: p, links: linksOf(in.Snapshot, d.Name, p.Num), named: only != ""}
-			if !w.selected(only) || unit != nil && !w.ofUnit(unit) {
-				continue
-			}
-			w.walk()
-			out = append(out, Chain{On: w.name(), Checks: w.checks})
+	for d, p := range in.Snapshot.Ports() {
+		w := walker{in: in, d: d, p: p, links: linksOf(in.Snapshot, d.Name, p.Num), named: only != ""}
+		if !w.selected(only) || unit != nil && !w.ofUnit(unit) {
+			continue
 		}
+		w.walk()
+		out = append(out, Chain{On: w.name(), Checks: w.checks})
 	}
 	if out = append(out, bondChains(in, only, unit)...); only != "" && len(out) == before && !h.Failed() {
 		return nil // nothing has that name

@@ -53,33 +53,41 @@ func New(log *slog.Logger) (*Watcher, error) {
 
 // Add watches directories; for one that does not exist, the nearest parent that does.
 func (w *Watcher) Add(dirs ...string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	for _, d := range dirs {
 		w.add(d)
 	}
 }
 
 func (w *Watcher) add(dir string) {
-	// The kernel has one watch for each directory, whatever its name.
-	real, err := filepath.EvalSymlinks(dir)
-	if err == nil {
-		err = w.fs.Add(real)
-	}
-	if parent := filepath.Dir(dir); parent != dir && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR)) {
+	parent, err := filepath.Dir(dir), w.watch(dir)
+	switch {
+	case err == nil || errors.Is(err, fsnotify.ErrClosed):
+		// The end of a directory that is in use, or in which a file is open, is reported to a
+		// watch of its parent only.
+		_ = w.watch(parent)
+	case parent != dir && (errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR)):
 		w.add(parent)
 		if _, err := os.Stat(dir); err == nil {
 			w.add(dir) // made meanwhile: there was no event
 		}
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch {
-	case err == nil && real != dir && !slices.Contains(w.names[real], dir):
-		w.names[real] = append(w.names[real], dir)
-	case err != nil && !errors.Is(err, fsnotify.ErrClosed) && !w.failed[dir]:
+	case !w.failed[dir]:
 		w.failed[dir] = true
 		w.log.Warn("cannot watch a directory: changes there need a reload", "path", dir, "error", err)
 	}
+}
+
+// watch watches one directory. The kernel has one watch for each, whatever its name.
+func (w *Watcher) watch(dir string) error {
+	real, err := filepath.EvalSymlinks(dir)
+	if err == nil {
+		err = w.fs.Add(real)
+	}
+	if err == nil && real != dir && !slices.Contains(w.names[real], dir) {
+		w.names[real] = append(w.names[real], dir)
+	}
+	return err
 }
 
 // namesOf is a path and its other names below what was added.

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/testkit"
+
 	"github.com/fsnotify/fsnotify"
 )
 
@@ -74,6 +76,29 @@ func TestNameBelowRoot(t *testing.T) {
 	if !<-got {
 		t.Error("a directory that appears below / is not seen")
 	}
+}
+
+// An empty directory is seen to go also while a program is in it, so that a file in
+// the next one is seen.
+func TestRemovedInUse(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	w, seen := files(t)
+	w.Watch([]string{filepath.Join(dir, "p.conf")})
+	seen("the start")
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	seen("the removal")
+	testkit.WriteFile(t, filepath.Join(dir, "p.conf"), "")
+	seen("the file")
 }
 
 // A watched directory that is moved and removed at once, which makes the watcher report an

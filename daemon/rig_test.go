@@ -142,10 +142,7 @@ func (n *notes) SaveReport(link.Report, func(string) bool) error {
 func system(t testing.TB, devices int) *memory {
 	s := &link.Snapshot{Schema: 1}
 	for d := range devices {
-		a, err := ib.ParseHWAddr(fmt.Sprintf("80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:%02x:%02x", (d+1)/256, (d+1)%256))
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := ib.MustParseHWAddr(fmt.Sprintf("80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:%02x:%02x", (d+1)/256, (d+1)%256))
 		s.Devices = append(s.Devices, link.Device{Name: fmt.Sprintf("mlx5_%03d", d), NodeGUID: ib.GUID(d + 1), Ports: []link.Port{{
 			Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: a.GUID(), LID: 3, SMLID: 1,
 			PKeys: []ib.PKey{0xffff, 0x8001, 0x8002},

@@ -2,7 +2,6 @@ package dist
 
 import (
 	"encoding/json"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -48,10 +47,7 @@ func exprs(t *testing.T) []string {
 
 // The alerts and the dashboard ask for metrics that exist.
 func TestNamesOfMetrics(t *testing.T) {
-	doc, err := os.ReadFile("../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	doc := testkit.ReadFile(t, "../docs/metrics.md")
 	rules, err := Files.ReadFile("prometheus/ibnetworkd.rules.yml")
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"ibnetworkd/internal/kernel/umad"
+	"ibnetworkd/internal/testkit"
 )
 
 // Each unit has limits of its memory, tasks and descriptors, with the reason above.
@@ -77,10 +78,7 @@ func TestExposure(t *testing.T) {
 		t.Skip("systemd-analyze is older than 250")
 	}
 	dir := t.TempDir()
-	page, err := os.ReadFile("../docs/security.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testkit.ReadFile(t, "../docs/security.md")
 	for name, limit := range map[string]string{
 		"ibnetworkd.service": "1.4", "ibnetworkd-packet.service": "1.4", "ibnetsm@.service": "0.8", "ibnetworkd-wait-online.service": "1.2",
 		"ibnetworkd-wait-online@.service": "1.2", "ibnetworkd-metrics.service": "0.5",

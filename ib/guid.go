@@ -156,6 +156,15 @@ func ParseHWAddr(s string) (HWAddr, error) {
 	return a, nil
 }
 
+// MustParseHWAddr is ParseHWAddr for constants: it panics if s is not an address.
+func MustParseHWAddr(s string) HWAddr {
+	a, err := ParseHWAddr(s)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
 // Len is the number of bytes: 0, 6, 8 or 20.
 func (a HWAddr) Len() int { return int(a.n) }
 

@@ -20,10 +20,7 @@ const (
 // host is a system with one port and its interface ib0, which is down.
 func host(t testing.TB, addr string) *link.Snapshot {
 	t.Helper()
-	hw, err := ib.ParseHWAddr(addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hw := ib.MustParseHWAddr(addr)
 	return &link.Snapshot{
 		Schema: link.SnapshotSchema,
 		Devices: []link.Device{{Name: "mlx5_0", NodeGUID: 1, Ports: []link.Port{{

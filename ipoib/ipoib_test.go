@@ -31,10 +31,7 @@ func TestCandidates(t *testing.T) {
 func some[T any](v T) units.Value[T] { return units.Some(v) }
 
 func TestMTU(t *testing.T) {
-	hw, err := ib.ParseHWAddr("80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:01")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hw := ib.MustParseHWAddr("80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:01")
 	on := link.Target{Link: "ib0", Ifindex: 4, IBDevice: "mlx5_0", Port: 1}
 	refused := func(mtu int) map[string]link.Reason {
 		return map[string]link.Reason{link.DelayKey(link.SetMTU{On: on, MTU: mtu}): {Code: link.CodeRefused, Text: "ib0 refused it"}}

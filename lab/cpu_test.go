@@ -3,7 +3,6 @@ package lab
 import (
 	"fmt"
 	"math"
-	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -11,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ibnetworkd/internal/testkit"
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
@@ -152,10 +153,7 @@ func TestOneCPU(t *testing.T) {
 // may use one and the same processor only.
 func checkOneCPU(t *testing.T, b *balancer, watcher int) {
 	t.Helper()
-	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", watcher, watcher))
-	if err != nil {
-		t.Fatal(err)
-	}
+	children := testkit.ReadFile(t, fmt.Sprintf("/proc/%d/task/%d/children", watcher, watcher))
 	group, err := strconv.Atoi(strings.TrimSpace(string(children)))
 	if err != nil {
 		t.Fatal(err)

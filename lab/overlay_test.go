@@ -10,6 +10,7 @@ import (
 	"slices"
 	"testing"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/build"
 )
 
@@ -98,10 +99,7 @@ func userlandStays(t *testing.T, c Config) {
 	}
 	texts := map[string]string{}
 	for _, f := range []string{changed, cut, deleted, mode} {
-		text, err := os.ReadFile(root + f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testkit.ReadFile(t, root+f)
 		texts[f] = string(text)
 	}
 	before := tree(t, root)

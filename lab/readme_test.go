@@ -19,10 +19,7 @@ func TestReadmeExample(t *testing.T) {
 	if testing.Short() {
 		t.Skip("boots a guest")
 	}
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testkit.ReadFile(t, "README.md")
 	_, rest, _ := strings.Cut(string(text), "This is `mine/mine_test.go`")
 	_, rest, _ = strings.Cut(rest, "\n```go\n")
 	code, _, ok := strings.Cut(rest, "\n```\n")

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/build"
 )
 
@@ -48,10 +49,7 @@ func TestPlantedBugs(t *testing.T) {
 			c.Bins = []string{ko}
 			g := Boot(t, c)
 			g.follow(t, "")
-			log, err := os.ReadFile(filepath.Join(g.Dir, "out/dmesg"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			log := testkit.ReadFile(t, filepath.Join(g.Dir, "out/dmesg"))
 			if found := kernelErrors(log); !strings.Contains(found, tc.want) {
 				t.Errorf("no %q in what the lab saw:\n%s\nof the log\n%s", tc.want, found, lastLines(log, 60))
 			}

@@ -15,10 +15,7 @@ import (
 )
 
 func sample(t testing.TB) *Snapshot {
-	hw, err := ib.ParseHWAddr("80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:ab:cd:01")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hw := ib.MustParseHWAddr("80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:ab:cd:01")
 	s := &Snapshot{
 		Schema: SnapshotSchema,
 		Devices: []Device{{Name: "mlx5_0", NodeGUID: 0x0002c90300abcd00, NodeDesc: "node7.site.example mlx5_0", Ports: []Port{{

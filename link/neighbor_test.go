@@ -10,10 +10,7 @@ import (
 func TestNeighbors(t *testing.T) {
 	const hw = "80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:de"
 	const one = "[Neighbor]\nAddress=10.0.0.2\nLinkLayerAddress=" + hw + "\n"
-	lladdr, err := ib.ParseHWAddr(hw)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lladdr := ib.MustParseHWAddr(hw)
 	other := lladdr
 	if err := other.UnmarshalText([]byte("80:00:00:49:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:de")); err != nil {
 		t.Fatal(err)

@@ -29,10 +29,7 @@ func unit(t testing.TB, text string) *units.Unit {
 // carrier, and an Ethernet link eth0.
 func host(t testing.TB) *Snapshot {
 	t.Helper()
-	hw, err := ib.ParseHWAddr("80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:01")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hw := ib.MustParseHWAddr("80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:01")
 	return &Snapshot{
 		Schema: SnapshotSchema,
 		Devices: []Device{{Name: "mlx5_0", NodeGUID: 1, Ports: []Port{{

@@ -14,10 +14,7 @@ func TestProbedAddresses(t *testing.T) {
 		then   = "#   then: ip address add 10.0.0.1/24 broadcast 10.0.0.255 dev ib0\n"
 		remove = "#   next: remove the address from the other host, or choose another one\n"
 	)
-	by, err := ib.ParseHWAddr("80:00:02:09:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d9")
-	if err != nil {
-		t.Fatal(err)
-	}
+	by := ib.MustParseHWAddr("80:00:02:09:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d9")
 	probed := func(p Probe) func(*Snapshot, *Record) {
 		return func(s *Snapshot, _ *Record) {
 			p.Address = netip.MustParseAddr("10.0.0.1")

@@ -2,18 +2,16 @@ package units
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 func TestManPageIsCurrent(t *testing.T) {
 	schema := Schema()
-	got, err := os.ReadFile("../docs/man/ibnetwork.5")
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testkit.ReadFile(t, "../docs/man/ibnetwork.5")
 	if !bytes.Equal(got, ManPage()) {
 		t.Error("docs/man/ibnetwork.5 is not what the schema table says: go generate ./units")
 	}
@@ -33,10 +31,7 @@ func TestExampleUnits(t *testing.T) {
 		t.Fatalf("%d examples, %v", len(files), err)
 	}
 	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testkit.ReadFile(t, f)
 		u, problems := VerifyFile(filepath.Base(f), text)
 		if u == nil || len(problems) > 0 {
 			t.Errorf("%s: %v", f, problems)

@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"ibnetworkd/internal/testkit"
 
 	"github.com/rogpeppe/go-internal/txtar"
 )
@@ -36,10 +37,7 @@ func corpusTexts(t testing.TB) (out []string) {
 	}
 	docs, _ := filepath.Glob("../docs/examples/*.ibnetwork")
 	for _, d := range docs {
-		b, err := os.ReadFile(d)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testkit.ReadFile(t, d)
 		out = append(out, string(b))
 	}
 	out = append(out, "[Match]\nName=ib0\n[Network]\nAddress=10.3.{eno1.3}.{eno1.4}/16\nAddressTable=/t\n"+

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/units"
 )
 
@@ -17,10 +18,7 @@ func TestUnitsInDocumentation(t *testing.T) {
 	pages = append(pages, "../../README.md")
 	n := 0
 	for _, p := range pages {
-		text, err := os.ReadFile(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testkit.ReadFile(t, p)
 		for i, block := range strings.Split(string(text), "```ini\n")[1:] {
 			body, _, _ := strings.Cut(block, "```")
 			// Two files side by side: the left one is ours.

@@ -20,10 +20,7 @@ import (
 // migrating is a host as NetworkManager left it: ib0 in connected mode with an
 // address, a route and a P_Key child.
 func migrating(t *testing.T) *link.Snapshot {
-	hw, err := ib.ParseHWAddr("80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:01")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hw := ib.MustParseHWAddr("80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:01")
 	flags := link.FlagMulti | link.FlagUp | link.FlagLowerUp
 	return &link.Snapshot{Schema: link.SnapshotSchema,
 		Devices: []link.Device{{Name: "mlx5_0", NodeGUID: 1, Ports: []link.Port{{

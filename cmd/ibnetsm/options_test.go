@@ -134,10 +134,7 @@ func TestManagerNumber(t *testing.T) {
 
 // The manual page has every command and every option.
 func TestManPage(t *testing.T) {
-	b, err := os.ReadFile("../../docs/man/ibnetsm.8")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testkit.ReadFile(t, "../../docs/man/ibnetsm.8")
 	page := string(b)
 	for _, c := range rootCmd().Commands() {
 		if !slices.ContainsFunc([]string{".B ibnetsm " + c.Name() + "\n", "\n.B " + c.Name() + "\n", "\n.BR " + c.Name() + " "},

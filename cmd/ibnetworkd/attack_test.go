@@ -24,6 +24,7 @@ import (
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/internal/busconn"
 	"ibnetworkd/internal/busconn/bustest"
+	"ibnetworkd/internal/testkit"
 )
 
 // attackTime is how long TestAttack lasts: a few seconds, or what `make attack` asks for.
@@ -187,10 +188,7 @@ func attackerProgram(t *testing.T) string {
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testkit.ReadFile(t, "/proc/self/exe")
 	path := filepath.Join(dir, "attacker")
 	if err := os.WriteFile(path, b, 0o755); err != nil {
 		t.Fatal(err)

@@ -37,10 +37,7 @@ type system struct {
 }
 
 func newSystem() *system {
-	hw, err := ib.ParseHWAddr("80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:01")
-	if err != nil {
-		panic(err)
-	}
+	hw := ib.MustParseHWAddr("80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:01")
 	s := &system{m: link.NewModel(&link.Snapshot{Schema: 1,
 		Devices: []link.Device{{Name: "mlx5_0", NodeGUID: 1, Ports: []link.Port{{Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive,
 			Phys: ib.PhysLinkUp, GUID: hw.GUID(), LID: 3, SMLID: 1, PKeys: []ib.PKey{0xffff}}}}},

@@ -18,11 +18,7 @@ import (
 // those of Ethernet links that were probed, none that the daemon found or of a slave.
 func TestAnnounces(t *testing.T) {
 	hw := func(s string) ib.HWAddr {
-		x, err := ib.ParseHWAddr(s + ":00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return x
+		return ib.MustParseHWAddr(s + ":00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d1")
 	}
 	load := func(text string) *units.Set {
 		return units.Load([]units.Root{{Path: "/etc/systemd/network", FS: fstest.MapFS{"a.ibnetwork": {Data: []byte(text)}}}})

@@ -22,10 +22,7 @@ import (
 func TestWants(t *testing.T) {
 	set := units.Load([]units.Root{{Path: "/etc/systemd/network", FS: fstest.MapFS{"a.ibnetwork": {
 		Data: []byte("[Match]\nName=*\n[Network]\nDuplicateAddressDetection=ipv4\nAddress=10.0.0.1/24\nAddress=fd00::1/64\n")}}}})
-	hw, err := ib.ParseHWAddr("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hw := ib.MustParseHWAddr("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d1")
 	governed := link.Governing{Links: map[int]link.Governed{2: {Unit: set.Units[0]}}}
 	about := netip.MustParseAddr("10.0.0.1")
 	for name, tt := range map[string]struct {
@@ -58,14 +55,8 @@ func TestWants(t *testing.T) {
 
 // A link-local address that another host uses gives way to another one, ten times at once.
 func TestLinkLocalConflicts(t *testing.T) {
-	hw, err := ib.ParseHWAddr("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := ib.ParseHWAddr("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d9")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hw := ib.MustParseHWAddr("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d1")
+	other := ib.MustParseHWAddr("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d9")
 	p := New(slog.New(slog.DiscardHandler), packet.Opener("/nonexistent"), func(map[int]bool) {})
 	at := place{index: 1 << 30}
 	p.want = map[place]wanted{at: {name: "ib9", carrier: true, cfg: arp.Config{HType: 32, HWAddr: hw}}}
@@ -89,10 +80,7 @@ func TestLinkLocalConflicts(t *testing.T) {
 // Without packet sockets the status says so, and no address counts as free; when they come,
 // probes are sent.
 func TestNoSockets(t *testing.T) {
-	mac, err := ib.ParseHWAddr("02:00:00:00:00:01")
-	if err != nil {
-		t.Fatal(err)
-	}
+	mac := ib.MustParseHWAddr("02:00:00:00:00:01")
 	var woken int
 	p := New(slog.New(slog.DiscardHandler), packet.Opener("/nonexistent"), func(map[int]bool) { woken++ })
 	defer p.close()

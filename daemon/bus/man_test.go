@@ -4,7 +4,6 @@ import (
 	"encoding"
 	"flag"
 	"fmt"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -213,10 +212,7 @@ func TestManPage(t *testing.T) {
 	if *update {
 		testkit.WriteFile(t, pagePath, want)
 	}
-	got, err := os.ReadFile(pagePath)
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := testkit.ReadFile(t, pagePath)
 	if string(got) != want {
 		t.Error("docs/man/org.ibnetwork1.5 is not what the tables say: go test ./daemon/bus -update")
 	}

@@ -26,10 +26,7 @@ func TestPrometheus(t *testing.T) {
 	if err != nil {
 		t.Skip("prometheus is not installed (Debian package prometheus)")
 	}
-	page, err := os.ReadFile("../../docs/metrics.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := testkit.ReadFile(t, "../../docs/metrics.md")
 	block := regexp.MustCompile("(?s)```yaml\n(rule_files:.*?)```").FindSubmatch(page)
 	rules, err := os.ReadFile("../../dist/prometheus/ibnetworkd.rules.yml")
 	if block == nil || err != nil {

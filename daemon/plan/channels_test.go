@@ -42,7 +42,7 @@ func TestChannelsBeforeChildren(t *testing.T) {
 			s := oneLink(t)
 			l := &s.Links[0]
 			l.Flags |= link.FlagUp
-			if l.HWAddr, l.Driver, l.NetDriver = hw(t, udAddr), "mlx5_core", "mlx5_core[ib_ipoib]"; tt.driver != "" {
+			if l.HWAddr, l.Driver, l.NetDriver = ib.MustParseHWAddr(udAddr), "mlx5_core", "mlx5_core[ib_ipoib]"; tt.driver != "" {
 				l.Driver, l.NetDriver = tt.driver, "ib_ipoib"
 			}
 			if tt.child {

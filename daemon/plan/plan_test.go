@@ -30,15 +30,6 @@ func load(t testing.TB, files map[string]string) *units.Set {
 	return units.Load([]units.Root{{Path: "/etc/systemd/network", FS: fs}})
 }
 
-func hw(t testing.TB, s string) ib.HWAddr {
-	t.Helper()
-	a, err := ib.ParseHWAddr(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
-}
-
 const (
 	cmAddr = "80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:01"
 	udAddr = "00:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:00:00:01"
@@ -54,7 +45,7 @@ func oneLink(t testing.TB) *link.Snapshot {
 		}}}},
 		Links: []link.Link{{
 			Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: link.FlagMulti, MTU: 4092, MaxMTU: 65520,
-			HWAddr: hw(t, cmAddr),
+			HWAddr: ib.MustParseHWAddr(cmAddr),
 			IPoIB:  &link.IPoIB{PKey: 0xffff}, IBDevice: "mlx5_0", Port: 1,
 		}},
 	}
@@ -208,7 +199,7 @@ func randomSnapshot(t testing.TB, r *rand.Rand) *link.Snapshot {
 			l := link.Link{
 				Index: index, Name: fmt.Sprintf("ib%d", index-2), Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: link.FlagMulti | pick(r,
 					0, link.FlagUp), MTU: pick(r, 2044, 4092),
-				HWAddr: hw(t, pick(r, cmAddr, cmAddr, udAddr)), IPoIB: &link.IPoIB{PKey: 0xffff}, IBDevice: dev.Name, Port: p,
+				HWAddr: ib.MustParseHWAddr(pick(r, cmAddr, cmAddr, udAddr)), IPoIB: &link.IPoIB{PKey: 0xffff}, IBDevice: dev.Name, Port: p,
 				Sysctl: map[string]string{},
 			}
 			if r.IntN(4) == 0 {

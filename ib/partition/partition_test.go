@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -111,13 +112,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func gid(s string) ib.GID {
-	g, err := ib.ParseGID(s)
-	if err != nil {
-		panic(err)
-	}
-	return g
-}
+func gid(s string) ib.GID { return ib.GID(netip.MustParseAddr(s).As16()) }
 
 func TestParseRule(t *testing.T) {
 	for _, tt := range []struct {

@@ -42,10 +42,7 @@ func TestBytes(t *testing.T) {
 			g.Fatal(err)
 		}
 		ib1, eth := waitLink(g, rt, "ib1"), waitLink(g, rt, link)
-		mac, err := ib.ParseHWAddr("02:00:00:00:00:07")
-		if err != nil {
-			g.Fatal(err)
-		}
+		mac := ib.MustParseHWAddr("02:00:00:00:00:07")
 		state, err := dc.Get(link)
 		if err != nil {
 			g.Fatal(err)

@@ -467,10 +467,7 @@ func TestVirtualFunctions(t *testing.T) {
 		}
 		c := dialRT(g)
 		l := waitLink(g, c, es[0].Name())
-		mac, err := ib.ParseHWAddr("02:00:00:00:00:07")
-		if err != nil {
-			g.Fatal(err)
-		}
+		mac := ib.MustParseHWAddr("02:00:00:00:00:07")
 		for _, err := range c.DoAll([]rtnl.Request{
 			rtnl.SetVF(l.Index, 1, rtnl.VFChange{MAC: mac}),
 			rtnl.SetVF(l.Index, 1, rtnl.VFChange{LinkState: new(rtnl.VFEnable)}),

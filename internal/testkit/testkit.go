@@ -59,3 +59,13 @@ func WriteFile(t testing.TB, path, text string) {
 		t.Fatal(err)
 	}
 }
+
+// ReadFile is what a file has.
+func ReadFile(t testing.TB, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

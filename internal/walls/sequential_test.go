@@ -4,20 +4,18 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 // TestSequential: the packages that make test runs without the race detector, which
 // triples their time, start no goroutine in code or test and use no package that does.
 func TestSequential(t *testing.T) {
-	text, err := os.ReadFile("sequential.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testkit.ReadFile(t, "sequential.txt")
 	for name := range strings.FieldsSeq(string(text)) {
 		if !slices.Contains(stateless, name) {
 			t.Errorf("%s is not stateless", name)

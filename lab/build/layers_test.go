@@ -1,12 +1,13 @@
 package build
 
 import (
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 var (
@@ -21,10 +22,7 @@ var (
 // it.
 func TestModuleLayers(t *testing.T) {
 	const dir = "../swib"
-	text, err := os.ReadFile(filepath.Join(dir, "swib.h"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testkit.ReadFile(t, filepath.Join(dir, "swib.h"))
 	head := string(text)
 	_, head, ok := strings.Cut(head, "from the bottom up")
 	if !ok {
@@ -63,10 +61,7 @@ func TestModuleLayers(t *testing.T) {
 			t.Errorf("%s has no section in swib.h", name)
 			continue
 		}
-		b, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testkit.ReadFile(t, f)
 		code := literal.ReplaceAllString(comment.ReplaceAllString(string(b), ""), `""`)
 		seen := map[string]bool{}
 		for _, w := range regexp.MustCompile(`\bswib_[a-z0-9_]+\b`).FindAllString(code, -1) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 	"ibnetworkd/link"
 )
@@ -27,10 +28,7 @@ func exampleFiles(t *testing.T) map[string]string {
 		t.Fatalf("%d examples, %v", len(files), err)
 	}
 	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testkit.ReadFile(t, f)
 		out[examples+filepath.Base(f)] = string(b)
 	}
 	return out

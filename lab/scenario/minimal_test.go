@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/build"
 )
 
@@ -53,10 +54,7 @@ func TestPackageMinimal(t *testing.T) {
 			}
 			install := func(file string) {
 				t.Helper()
-				text, err := os.ReadFile(file)
-				if err != nil {
-					t.Fatal(err)
-				}
+				text := testkit.ReadFile(t, file)
 				if err := os.WriteFile(filepath.Join(root, "tmp/package.deb"), text, 0o644); err != nil {
 					t.Fatal(err)
 				}

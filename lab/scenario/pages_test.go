@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"fmt"
-	"os"
 	"path"
 	"path/filepath"
 	"regexp"
@@ -11,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 )
 
@@ -57,10 +57,7 @@ func TestPageSteps(t *testing.T) {
 		t.Fatalf("pages: %q", pages)
 	}
 	for _, p := range pages {
-		text, err := os.ReadFile(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := testkit.ReadFile(t, p)
 		if n := len(pageSteps(string(text))); n < 2 && !strings.Contains(p, "simulator") {
 			t.Errorf("%s: %d steps", p, n)
 		}
@@ -91,10 +88,7 @@ func TestTaskPages(t *testing.T) {
 		c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
 		pages, _ := filepath.Glob("../../docs/tasks/*.md")
 		for _, p := range pages {
-			text, err := os.ReadFile(p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := testkit.ReadFile(t, p)
 			c.Files[pagesDir+path.Base(p)] = string(text)
 		}
 	}

@@ -47,10 +47,7 @@ func TestSimulatorPage(t *testing.T) {
 			t.Skipf("%v (make deps)", err)
 		}
 	}
-	text, err := os.ReadFile("../../docs/tasks/simulator.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testkit.ReadFile(t, "../../docs/tasks/simulator.md")
 	name := fmt.Sprintf("IBSIM_SOCKNAME=page-%d", os.Getpid())
 	page := strings.ReplaceAll(string(text), "IBSIM_SOCKNAME=try", name)
 	blocks := indented(page)

@@ -144,10 +144,7 @@ MaxRate=2G
 			}
 			return l.VFs
 		}
-		mac, err := ib.ParseHWAddr("02:00:00:00:aa:01")
-		if err != nil {
-			g.Fatal(err)
-		}
+		mac := ib.MustParseHWAddr("02:00:00:00:aa:01")
 		// right holds what the kernel reports of the functions against the unit.
 		right := func(rate, count int) {
 			g.Helper()

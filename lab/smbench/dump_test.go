@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/dump"
@@ -99,10 +100,7 @@ func TestDumps(t *testing.T) {
 				// opensm may be writing the file.
 				x, y := parts(b.Bytes(), tt.begin), []string(nil)
 				for end := time.Now().Add(10 * time.Second); !slices.Equal(x, y) && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-					want, err := os.ReadFile(filepath.Join(dir, tt.file))
-					if err != nil {
-						t.Fatal(err)
-					}
+					want := testkit.ReadFile(t, filepath.Join(dir, tt.file))
 					y = parts(want, tt.begin)
 				}
 				if len(x) == 0 || !slices.Equal(x, y) {

@@ -11,10 +11,7 @@ import (
 // An address is announced twice once the link has a carrier, and never if peers know it.
 func TestAnnouncer(t *testing.T) {
 	about := netip.MustParseAddr("10.0.0.1")
-	hw, err := ib.ParseHWAddr("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	hw := ib.MustParseHWAddr("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d1")
 	for _, known := range []bool{false, true} {
 		a := NewAnnouncer(Config{32, hw}, about, known)
 		var sent []time.Duration

@@ -14,23 +14,15 @@ import (
 
 var (
 	about = netip.MustParseAddr("10.11.0.7")
-	own   = hw("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d1")
-	other = hw("80:00:02:09:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d9")
+	own   = ib.MustParseHWAddr("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d1")
+	other = ib.MustParseHWAddr("80:00:02:09:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d9")
 )
 
 // ours are the hardware addresses of the host.
 var (
-	second = hw("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d2")
-	ours   = []ib.HWAddr{hw("00:00:00:00:00:00"), own, second}
+	second = ib.MustParseHWAddr("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d2")
+	ours   = []ib.HWAddr{ib.MustParseHWAddr("00:00:00:00:00:00"), own, second}
 )
-
-func hw(s string) ib.HWAddr {
-	a, err := ib.ParseHWAddr(s)
-	if err != nil {
-		panic(err)
-	}
-	return a
-}
 
 // line is a link with one prober, at a time.
 type line struct {
@@ -113,7 +105,7 @@ func TestAddressOfAnotherHost(t *testing.T) {
 		"a reply":           {Op: Reply, From: other, Sender: about, To: own, Target: none},
 		"a request":         {Op: Request, From: other, Sender: about, Target: netip.MustParseAddr("10.11.0.9")},
 		"the host probes":   {Op: Request, From: other, Sender: none, Target: about},
-		"a claim, no flags": {Op: Reply, From: hw("00" + other.String()[2:]), Sender: about, Target: none},
+		"a claim, no flags": {Op: Reply, From: ib.MustParseHWAddr("00" + other.String()[2:]), Sender: about, Target: none},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLine(t, 1)
@@ -138,12 +130,12 @@ func TestNoConflict(t *testing.T) {
 	l.pass(1500 * time.Millisecond)
 	l.sent = nil
 	l.hear(Packet{Op: Request, From: own, Sender: netip.IPv4Unspecified(), Target: about})
-	l.hear(Packet{Op: Reply, From: hw("00" + own.String()[2:]), Sender: about, Target: about})
+	l.hear(Packet{Op: Reply, From: ib.MustParseHWAddr("00" + own.String()[2:]), Sender: about, Target: about})
 	l.hear(Packet{Op: Request, From: other, Sender: netip.MustParseAddr("10.11.0.9"), Target: about})
 	l.hear(Packet{Op: Reply, From: second, To: own, Sender: about, Target: netip.IPv4Unspecified()}) // this host's second rail
 	l.take(l.p.ARP(l.now, nil, ours))
 	l.take(l.p.ARP(l.now, Packet{Op: 7, From: other, Sender: about, Target: about}.Encode(32), ours))
-	l.take(l.p.ARP(l.now, Packet{Op: Reply, From: hw("02:00:00:00:00:01"), Sender: about, Target: about}.Encode(1), ours))
+	l.take(l.p.ARP(l.now, Packet{Op: Reply, From: ib.MustParseHWAddr("02:00:00:00:00:01"), Sender: about, Target: about}.Encode(1), ours))
 	l.want(link.ProbeProbing)
 }
 
@@ -160,7 +152,7 @@ func TestDefence(t *testing.T) {
 	}
 	l.want(link.ProbeConflict, "announce")
 	forged := claim
-	forged.From = hw("80:00:02:0a" + other.String()[11:])
+	forged.From = ib.MustParseHWAddr("80:00:02:0a" + other.String()[11:])
 	l.hear(forged)
 	if v := l.p.View(); v.By != other {
 		t.Errorf("%+v", v) // a flood would be a flood of changes
@@ -178,7 +170,8 @@ func TestDefence(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add(Packet{Op: Reply, From: other, To: own, Sender: about, Target: about}.Encode(32), 20)
-	f.Add(Packet{Op: Request, From: hw("02:00:00:00:00:01"), To: hw("02:00:00:00:00:02"), Sender: about, Target: about}.Encode(1), 6)
+	f.Add(Packet{Op: Request, From: ib.MustParseHWAddr("02:00:00:00:00:01"), To: ib.MustParseHWAddr("02:00:00:00:00:02"),
+		Sender: about, Target: about}.Encode(1), 6)
 	f.Fuzz(func(t *testing.T, b []byte, n int) {
 		a, ok := Parse(b, n)
 		if !ok {

@@ -16,18 +16,10 @@ import (
 
 var (
 	portGUID = []byte{0, 2, 0xc9, 3, 0, 0xa, 0xbc, 0xdf}
-	ipoibHW  = hw("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:df")
+	ipoibHW  = ib.MustParseHWAddr("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:df")
 	server   = netip.MustParseAddr("10.11.0.1")
 	address  = netip.MustParseAddr("10.11.0.100")
 )
-
-func hw(s string) ib.HWAddr {
-	a, err := ib.ParseHWAddr(s)
-	if err != nil {
-		panic(err)
-	}
-	return a
-}
 
 func ipoib() Config {
 	return Config{HType: 32, HWAddr: ipoibHW, ClientID: append([]byte{32}, portGUID...), Hostname: "node17", Release: true}
@@ -241,7 +233,8 @@ func TestRenewal(t *testing.T) {
 	for h.c.View().State == link.DHCPBound {
 		h.wait(time.Second)
 	}
-	h.step(h.c.ARP(h.now, arp.Packet{Op: arp.Reply, From: hw("80:00:02:09:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d0"), Sender: server,
+	h.step(h.c.ARP(h.now, arp.Packet{Op: arp.Reply,
+		From: ib.MustParseHWAddr("80:00:02:09:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d0"), Sender: server,
 		Target: address}.Encode(32)))
 	words := h.take()
 	if len(words) < 2 || words[0] != "arp 10.11.0.100 10.11.0.1" || words[len(words)-1] != "request unicast" {
@@ -387,7 +380,7 @@ func TestConflict(t *testing.T) {
 	own := arp.Packet{Op: arp.Request, From: ipoibHW, Sender: netip.IPv4Unspecified(), Target: address}
 	h.step(h.c.ARP(h.now, own.Encode(32)))
 	h.state(link.DHCPProbing)
-	own.Op, own.Sender, own.From = arp.Reply, address, hw("00:00:02:09:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d0")
+	own.Op, own.Sender, own.From = arp.Reply, address, ib.MustParseHWAddr("00:00:02:09:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d0")
 	h.step(h.c.ARP(h.now, own.Encode(32)))
 	h.want("decline broadcast 10.11.0.100")
 	if v := h.c.View(); v.State != link.DHCPWaiting || v.Conflict != address {
@@ -436,7 +429,7 @@ func TestNextHop(t *testing.T) {
 
 // What cannot be used is dropped and counted, and does not change the state.
 func TestBadServers(t *testing.T) {
-	ether := Config{HType: 1, HWAddr: hw("00:02:c9:0a:bc:df"), ClientID: []byte{1, 0, 2, 0xc9, 0xa, 0xbc, 0xdf}}
+	ether := Config{HType: 1, HWAddr: ib.MustParseHWAddr("00:02:c9:0a:bc:df"), ClientID: []byte{1, 0, 2, 0xc9, 0xa, 0xbc, 0xdf}}
 	for _, x := range []struct {
 		name   string
 		cfg    Config
@@ -547,7 +540,7 @@ func TestClientID(t *testing.T) {
 	} {
 		a := ipoibHW
 		if x.htype == 1 {
-			a = hw("00:02:c9:0a:bc:df")
+			a = ib.MustParseHWAddr("00:02:c9:0a:bc:df")
 		}
 		got := fmt.Sprintf("% x", ClientID(units.ClientIdentifier{Kind: x.kind}, x.htype, a, "", machine, units.Value[uint32]{}))
 		if got != x.want {

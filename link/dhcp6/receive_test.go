@@ -163,10 +163,7 @@ func TestTimes(t *testing.T) {
 }
 
 func TestHWServers(t *testing.T) {
-	broadcast, err := ib.ParseHWAddr("00:ff:ff:ff:ff:12:40:1b:80:01:00:00:00:00:00:00:ff:ff:ff:ff")
-	if err != nil {
-		t.Fatal(err)
-	}
+	broadcast := ib.MustParseHWAddr("00:ff:ff:ff:ff:12:40:1b:80:01:00:00:00:00:00:00:ff:ff:ff:ff")
 	want, _ := ib.ParseHWAddr("00:ff:ff:ff:ff:12:60:1b:80:01:00:00:00:00:00:00:00:01:00:02")
 	if got := HWServers(link.ARPHRDInfiniBand, broadcast); string(got) != string(want.Bytes()) {
 		t.Errorf("% x", got)

@@ -18,6 +18,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/fabric"
@@ -61,20 +62,14 @@ func TestScripts(t *testing.T) {
 	}
 	for _, name := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(name), ".txt"), func(t *testing.T) {
-			b, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := testkit.ReadFile(t, name)
 			var got string
 			synctest.Test(t, func(t *testing.T) { got = runScript(t, string(b)) })
 			switch {
 			case *rewrite:
-				err = os.WriteFile(name, []byte(got), 0o644)
+				testkit.WriteFile(t, name, got)
 			case got != string(b):
 				t.Errorf("%s is not what happens (go test ./sm/engine -run Scripts -rewrite writes it):\n%s", name, diffLines(string(b), got))
-			}
-			if err != nil {
-				t.Fatal(err)
 			}
 		})
 	}

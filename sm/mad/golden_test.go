@@ -4,22 +4,19 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/netip"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 )
 
 // TestGolden decodes MADs that ibsim and opensm encoded and compares the fields
 // with what libibmad and saquery printed of the same attribute at the same
 // time. `go run ./lab/smbench capture` rewrites the file.
 func TestGolden(t *testing.T) {
-	b, err := os.ReadFile("testdata/golden.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := testkit.ReadFile(t, "testdata/golden.txt")
 	seen := map[string]bool{}
 	for _, rec := range strings.Split(string(b), "== ")[1:] {
 		lines := strings.Split(rec, "\n")

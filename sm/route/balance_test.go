@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/route"
@@ -265,10 +265,7 @@ func betweenHosts(f *fabric.Fabric, lft [][]uint8) [][]uint8 {
 // the way of minhop and of dfsssp on all, where those leave no credit loop.
 func TestNeverWorse(t *testing.T) {
 	measured := map[uint64]float64{}
-	text, err := os.ReadFile("testdata/degraded.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := testkit.ReadFile(t, "testdata/degraded.txt")
 	for line := range strings.Lines(string(text)) {
 		var seed uint64
 		var flows float64

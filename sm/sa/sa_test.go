@@ -2,6 +2,7 @@ package sa
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -198,13 +199,7 @@ func TestIPoIB(t *testing.T) {
 	}
 }
 
-func mustGID(s string) ib.GID {
-	g, err := ib.ParseGID(s)
-	if err != nil {
-		panic(err)
-	}
-	return g
-}
+func mustGID(s string) ib.GID { return ib.GID(netip.MustParseAddr(s).As16()) }
 
 // Queries of every kind find what is there.
 // able is a PortInfoRecord with some capabilities.

@@ -2,7 +2,6 @@ package rdmanl
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -12,6 +11,7 @@ import (
 	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/nl"
 	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/testkit"
 )
 
 func deviceMessage(t testing.TB) []byte {
@@ -72,10 +72,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add(portMessage(f))
 	files, _ := filepath.Glob("testdata/*.bin")
 	for _, n := range files {
-		b, err := os.ReadFile(n)
-		if err != nil {
-			f.Fatal(err)
-		}
+		b := testkit.ReadFile(f, n)
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {

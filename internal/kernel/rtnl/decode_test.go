@@ -3,7 +3,6 @@ package rtnl
 import (
 	"errors"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -16,6 +15,7 @@ import (
 	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/nl"
 	ipoib "ibnetworkd/internal/kernel/rtnl/ipoib"
+	"ibnetworkd/internal/testkit"
 )
 
 // build is a message with a header of n bytes that f fills.
@@ -36,10 +36,7 @@ const hwaddr = "80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:df"
 
 // ipoibLink is what a kernel sends of a P_Key child.
 func ipoibLink(t testing.TB) []byte {
-	addr, err := ib.ParseHWAddr(hwaddr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	addr := ib.MustParseHWAddr(hwaddr)
 	return build(t, sizeIfInfo, func(h []byte) {
 		ne.PutUint16(h[2:], unix.ARPHRD_INFINIBAND)
 		ne.PutUint32(h[4:], 7)
@@ -207,10 +204,7 @@ func seeds(f *testing.F, prefix string) {
 		f.Fatal(err)
 	}
 	for _, n := range files {
-		b, err := os.ReadFile(n)
-		if err != nil {
-			f.Fatal(err)
-		}
+		b := testkit.ReadFile(f, n)
 		f.Add(b)
 	}
 }

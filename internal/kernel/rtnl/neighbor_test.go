@@ -14,10 +14,7 @@ import (
 )
 
 func TestNeighborBytes(t *testing.T) {
-	a, err := ib.ParseHWAddr(hwaddr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := ib.MustParseHWAddr(hwaddr)
 	ip := netip.MustParseAddr("10.0.0.2")
 	n := Neighbor{Index: 7, IP: ip, Address: a}
 	for name, tt := range map[string]struct {
@@ -51,10 +48,7 @@ func TestNeighborBytes(t *testing.T) {
 func TestRecordedNeighbors(t *testing.T) { kerneltest.Golden(t, "neigh", decodeNeighbor) }
 
 func FuzzDecodeNeighbor(f *testing.F) {
-	a, err := ib.ParseHWAddr(hwaddr)
-	if err != nil {
-		f.Fatal(err)
-	}
+	a := ib.MustParseHWAddr(hwaddr)
 	f.Add(SetNeighbor(Neighbor{Index: 7, IP: netip.MustParseAddr("fd00::1"), Address: a}).Data)
 	seeds(f, "neigh")
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -189,10 +189,7 @@ func TestNonsenseIsNamed(t *testing.T) {
 func TestWrites(t *testing.T) {
 	f := tree(t, mlx4)
 	content := func(name string) string {
-		b, err := os.ReadFile(filepath.Join(f.root, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := testkit.ReadFile(t, filepath.Join(f.root, name))
 		return string(b)
 	}
 	for _, tt := range []struct {

@@ -45,6 +45,8 @@ var importPaths = []struct {
 	{"/etc/network/if-*.d/*", true}, {"/etc/NetworkManager/dispatcher.d/*", true}, {"/etc/systemd/system/*.service", true},
 	{"/etc/default/opensm", false}, {"/etc/sysconfig/opensm", false}, {"/etc/opensm/opensm.conf", false}, {"/etc/rdma/opensm.conf", false},
 	{"/etc/opensm/partitions.conf", false}, {"/etc/rdma/partitions.conf", false}, {"/etc/opensm/prefix-routes.conf", false},
+	{"/etc/opensm/qos[\\-_]policy*.conf", false}, {"/etc/opensm/*guid*", false}, {"/etc/opensm/hop[\\-_]weights*", false},
+	{"/etc/opensm/*node[\\-_]name[\\-_]map*", false}, {"/etc/rdma/qos-policy.conf", false}, {"/etc/rdma/*node[\\-_]name[\\-_]map*", false},
 	{"/var/cache/opensm/guid2lid", false},
 	{"/etc/nixos/configuration.nix", true},
 }

@@ -201,3 +201,26 @@ func TestImportOfOpenSMShowsWhatWasSet(t *testing.T) {
 		t.Errorf("a key or a default is shown:\n%s", all)
 	}
 }
+
+// The files that opensm.conf names are read with it, wherever they are; those of /etc/opensm
+// are read without it too.
+func TestImportReadsFilesOfOpenSM(t *testing.T) {
+	const guid = "0x0002c90200000001\n"
+	out, errs := importRoot(t, map[string]string{"etc/opensm/opensm.conf": "routing_engine updn\nroot_guid_file /srv/fabric/spines\n" +
+		"partition_config_file /etc/opensm/partitions.conf\n", "srv/fabric/spines": guid + "root:x:0:0\n"})
+	if !strings.Contains(out, "RootGUIDFile=/srv/fabric/spines\n") || strings.Contains(out, "PartitionsFile=") ||
+		!strings.Contains(errs, "not converted: /srv/fabric/spines:2: ") {
+		t.Errorf("%s\n%s", out, errs)
+	}
+	out, errs = importRoot(t, map[string]string{"etc/opensm/root_guid_file": guid, "etc/opensm/ib-node-name-map": "0x2 \"a\"\n",
+		"etc/opensm/qos-policy.conf": "qos-setup\nend-qos-setup\n"})
+	for _, want := range []string{"RootGUIDFile=/etc/opensm/root_guid_file\n", "NodeNameMap=/etc/opensm/ib-node-name-map\n",
+		"QoSPolicyFile=/etc/opensm/qos-policy.conf\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s\n%s", want, out, errs)
+		}
+	}
+	if !strings.Contains(errs, "/etc/opensm/qos-policy.conf: qos-setup has no effect") {
+		t.Errorf("no line of qos-setup in\n%s", errs)
+	}
+}

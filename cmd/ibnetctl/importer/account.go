@@ -144,15 +144,19 @@ const (
 	maxLine  = 16 << 10
 )
 
-func newFile(s Source) *file {
+// newFile splits a source; named is the format by which another source names it, if any.
+func newFile(s Source, named string) *file {
 	f := &file{path: s.Path, text: strings.TrimPrefix(s.Text, "\ufeff"), format: Format(s)}
+	if named != "" && f.format != "opensm" {
+		f.format = named
+	}
 	f.whole = &item{file: f}
 	switch {
 	case len(s.Text) > MaxSize:
 		f.whole.left(fmt.Sprintf("the file is too large (more than %d bytes)", MaxSize))
 		f.text, f.format = "", formatRefused
-	case strings.Count(s.Text, "\n") > maxLines:
-		f.whole.left(fmt.Sprintf("the file is too large (more than %d lines)", maxLines))
+	case strings.Count(s.Text, "\n") > lineBound(f.format):
+		f.whole.left(fmt.Sprintf("the file is too large (more than %d lines)", lineBound(f.format)))
 		f.text, f.format = "", formatRefused
 	case strings.ContainsRune(s.Text, 0):
 		f.whole.left("not a text file: it contains a zero byte")

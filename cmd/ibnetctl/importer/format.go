@@ -131,6 +131,20 @@ func Format(s Source) string {
 		return "prefix-routes"
 	case base == "guid2lid":
 		return "guid2lid"
+	case prefix("root_guid", "root-guid"):
+		return "root-guids"
+	case prefix("cn_guid", "cn-guid"):
+		return "cn-guids"
+	case prefix("io_guid", "io-guid"):
+		return "io-guids"
+	case prefix("guid_routing_order", "guid-routing-order"):
+		return "guid-order"
+	case prefix("hop_weights", "hop-weights"):
+		return "hop-weights"
+	case strings.Contains(base, "node-name-map"), strings.Contains(base, "node_name_map"):
+		return "node-names"
+	case prefix("qos-policy", "qos_policy"):
+		return "qos-policy"
 	case prefix("opensm"):
 		return "opensm"
 	}
@@ -156,7 +170,7 @@ func Format(s Source) string {
 	case strings.HasPrefix(s.Text, "#!"), has("/sys/class/net/"):
 		return "script"
 	}
-	return ""
+	return smFormat(s.Text)
 }
 
 // Related are the patterns of files that belong to a source: a tool reads them
@@ -165,6 +179,13 @@ func Related(s Source) []string {
 	dir, base := path.Split(s.Path)
 	escape := strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`, `\`, `\\`).Replace
 	switch Format(s) {
+	case "opensm":
+		var out []string
+		for p := range namedFiles(s) {
+			out = append(out, escape(p))
+		}
+		slices.Sort(out)
+		return out
 	case "ifcfg":
 		if n, ok := strings.CutPrefix(base, "ifcfg-"); ok {
 			d, n := escape(dir), escape(n)

@@ -127,8 +127,10 @@ var parsers = []struct {
 	{"keyfile", (*importer).keyfiles}, {"ifcfg", (*importer).ifcfgs}, {"netplan", (*importer).netplan}, {"wicked", (*importer).wicked},
 	{"networkd", (*importer).networkd}, {"nmstate", (*importer).nmstate}, {"interfaces", (*importer).interfaces},
 	{"ipoibmodemtu", (*importer).ipoibmodemtu}, {"openib", (*importer).openib}, {"mlx4", (*importer).mlx4}, {"modprobe", (*importer).modprobe},
-	{"modules", (*importer).modules}, {"script", (*importer).scripts}, {"opensm", (*importer).opensm}, {"partitions", (*importer).partitions},
-	{"guid2lid", (*importer).guid2lid}, {"prefix-routes", (*importer).prefixRoutes},
+	{"modules", (*importer).modules}, {"script", (*importer).scripts}, {"opensm", (*importer).opensm}, {"partitions", (*importer).smFiles},
+	{"guid2lid", (*importer).smFiles}, {"prefix-routes", (*importer).smFiles}, {"root-guids", (*importer).smFiles},
+	{"cn-guids", (*importer).smFiles}, {"io-guids", (*importer).smFiles}, {"guid-order", (*importer).smFiles},
+	{"hop-weights", (*importer).smFiles}, {"node-names", (*importer).smFiles}, {"qos-policy", (*importer).smFiles},
 	{"udev", (*importer).udev}, {formatRefused, func(*importer, []*file) {}},
 }
 
@@ -136,8 +138,18 @@ var parsers = []struct {
 func Import(host Host, sources []Source) Result {
 	im := &importer{host: host, ports: map[string]*draft{}, others: map[string][]string{}, noted: map[string]bool{}}
 	by := map[string][]*file{}
+	named := map[string]string{}
+	im.manager.has, im.manager.names, im.manager.named = map[string]bool{}, map[string]*item{}, map[string]*item{}
+	for _, s := range sources {
+		im.manager.has[s.Path] = true
+		if Format(s) == "opensm" && Leftover(s.Path) == "" {
+			for p, format := range namedFiles(s) {
+				named[p] = cmp.Or(named[p], format)
+			}
+		}
+	}
 	for i, s := range sources {
-		f := newFile(s)
+		f := newFile(s, named[s.Path])
 		im.files = append(im.files, f)
 		if i >= maxSources {
 			f.refuse(fmt.Sprintf("more than %d files: import the rest in a second run", maxSources))
@@ -146,7 +158,7 @@ func Import(host Host, sources []Source) Result {
 		if f.format == formatRefused {
 			continue
 		}
-		if why := cmp.Or(Leftover(s.Path), generated(s)); why != "" {
+		if why := cmp.Or(Leftover(s.Path), generated(s)); why != "" && f.format != named[s.Path] {
 			f.refuse(why)
 			continue
 		}

@@ -2,14 +2,11 @@ package importer
 
 import (
 	"cmp"
-	"errors"
 	"path"
 	"slices"
 	"strings"
 
 	"ibnetworkd/ib"
-	"ibnetworkd/ib/partition"
-	"ibnetworkd/sm/guidfile"
 )
 
 // manager is what is known of opensm on the host.
@@ -27,6 +24,10 @@ type manager struct {
 	// keys are the lines with keys, enforce those about the enforcement of partitions, and guard
 	// those that matter with an M_Key only.
 	keys, enforce, guard []managerLine
+	conf                 *file            // the opensm.conf, or the first of several
+	has                  map[string]bool  // the paths of the sources
+	names                map[string]*item // the lines that name files, by path
+	named                map[string]*item // and by their setting
 }
 
 type guidItem struct {
@@ -55,11 +56,16 @@ func (m *manager) unless(def, key, value string, it *item) {
 
 // path adds a setting that is a file. without says what follows if there is none.
 func (m *manager) path(key, value, without string, it *item) {
-	if strings.HasPrefix(value, "/") {
-		m.set(key, value, it)
-	} else {
+	switch p := path.Clean(value); {
+	case !strings.HasPrefix(value, "/"):
 		it.left("a relative path, which depends on the directory that opensm is started in; write " + key +
 			"= with the whole path, or " + without)
+	case m.has[p]:
+		m.set(key, p, it)
+	case slices.Contains(smDefaults, p):
+		it.unneeded(whyOpenSM)
+	default:
+		it.left("no such file, or it cannot be read: " + without)
 	}
 }
 
@@ -78,6 +84,9 @@ func (im *importer) opensm(files []*file) {
 	slices.SortStableFunc(files, func(a, b *file) int { return script(a) - script(b) })
 	for _, f := range files {
 		m.files = append(m.files, f)
+		if m.conf == nil && script(f) == 0 {
+			m.conf = f
+		}
 		last := map[string]*item{} // of lines with one setting opensm uses the last
 		content := f.content(hash)
 		for _, it := range content {
@@ -96,6 +105,9 @@ func (im *importer) opensm(files []*file) {
 				}
 			}
 			if it.why == "" {
+				if smFileOf(func(x smFile) bool { return x.setting == key }) != nil && strings.HasPrefix(value, "/") {
+					m.names[path.Clean(value)], m.named[key] = it, it
+				}
 				im.opensmKey(it, key, value)
 			}
 		}
@@ -129,7 +141,7 @@ func (im *importer) opensm(files []*file) {
 	for _, l := range m.policies {
 		if m.qos {
 			m.path(l.key, l.value, "paths have the service levels of their partitions", l.it)
-		} else if slices.Contains([]string{"/etc/opensm/qos-policy.conf", "/etc/rdma/qos-policy.conf"}, l.value) {
+		} else if slices.Contains(smDefaults, l.value) {
 			l.it.unneeded(whyOpenSM)
 		} else {
 			l.it.left("qos is off, so opensm does not read it")
@@ -159,10 +171,6 @@ func (im *importer) opensmKey(it *item, key, value string) {
 	case "hop_weights_file":
 		m.path("HopWeightsFile", value, "every hop counts the same", it)
 	case "prefix_routes_file":
-		if value == "/etc/opensm/prefix-routes.conf" {
-			it.unneeded("the default, which is imported if it exists")
-			break
-		}
 		m.path("PrefixRoutesFile", value, "no paths to other subnets are given", it)
 	case "honor_guid2lid_file":
 		if value != "TRUE" && value != "FALSE" {
@@ -236,68 +244,6 @@ func (im *importer) opensmPorts(it *item, key, value string) {
 // splitList are the words of a list with commas.
 func splitList(s string) []string {
 	return strings.FieldsFunc(strings.ToLower(s), func(r rune) bool { return r == ',' || r == ' ' })
-}
-
-// partitions carries the file itself over: the subnet manager reads it as it is.
-func (im *importer) partitions(files []*file) {
-	im.carried("PartitionsFile", "partitions", files, func(f *file, wrong func(line int, why string)) {
-		var errs ib.FileErrors
-		if _, err := partition.Parse(f.path, []byte(f.text)); errors.As(err, &errs) {
-			for _, e := range errs {
-				wrong(e.Line, "ibnetsm refuses the file because of it: "+e.Msg)
-			}
-		}
-	})
-}
-
-// guid2lid carries the LIDs over that opensm has given.
-func (im *importer) guid2lid(files []*file) { im.guidFile("GUID2LIDFile", "LIDs", files) }
-
-// prefixRoutes carries the routers to other subnets over.
-func (im *importer) prefixRoutes(files []*file) {
-	im.guidFile("PrefixRoutesFile", "prefix routes", files)
-}
-
-// guidFile carries a file with GUIDs over.
-func (im *importer) guidFile(key, what string, files []*file) {
-	im.carried(key, what, files, func(f *file, wrong func(line int, why string)) {
-		err := guidfile.Check(key, f.path, []byte(f.text))
-		all := []error{err}
-		if many, ok := err.(interface{ Unwrap() []error }); ok {
-			all = many.Unwrap()
-		}
-		for _, err := range all {
-			if e := (*ib.FileError)(nil); errors.As(err, &e) {
-				wrong(e.Line, "ibnetsm does not use the line as it is: "+e.Msg)
-			}
-		}
-	})
-}
-
-// carried has the subnet manager read files as they are. check calls wrong for each mistake.
-func (im *importer) carried(key, what string, files []*file, check func(f *file, wrong func(line int, why string))) {
-	for _, f := range files {
-		if !strings.HasPrefix(f.path, "/") {
-			f.refuse("use an absolute file name")
-			continue
-		}
-		if i := slices.IndexFunc(im.manager.lines,
-			func(l managerLine) bool { return l.key == key && l.value != path.Clean(f.path) }); i >= 0 {
-			f.refuse("not used: " + im.manager.lines[i].it.at() + " is or names the file of " + what + " that opensm reads")
-			continue
-		}
-		im.manager.files = append(im.manager.files, f)
-		wrong := map[int]string{}
-		check(f, func(line int, why string) { wrong[line] = cmp.Or(wrong[line], why) })
-		for _, it := range f.content(hash) {
-			if why := wrong[it.line]; why != "" {
-				it.left(why)
-			} else {
-				it.with = f.whole
-			}
-		}
-		im.manager.set(key, path.Clean(f.path), f.whole)
-	}
 }
 
 // manage writes the [SubnetManager] sections: into every unit that is for a port

@@ -125,28 +125,9 @@ func Format(s Source) string {
 	case prefix("rc.local", "boot.local", "after.local"), dir == "dispatcher.d", strings.HasPrefix(dir, "if-") &&
 		strings.HasSuffix(dir, ".d"), suffix(".sh"):
 		return "script"
-	case prefix("partitions"):
-		return "partitions"
-	case prefix("prefix-routes"):
-		return "prefix-routes"
-	case base == "guid2lid":
-		return "guid2lid"
-	case prefix("root_guid", "root-guid"):
-		return "root-guids"
-	case prefix("cn_guid", "cn-guid"):
-		return "cn-guids"
-	case prefix("io_guid", "io-guid"):
-		return "io-guids"
-	case prefix("guid_routing_order", "guid-routing-order"):
-		return "guid-order"
-	case prefix("hop_weights", "hop-weights"):
-		return "hop-weights"
-	case strings.Contains(base, "node-name-map"), strings.Contains(base, "node_name_map"):
-		return "node-names"
-	case prefix("qos-policy", "qos_policy"):
-		return "qos-policy"
-	case prefix("opensm"):
-		return "opensm"
+	}
+	if f := smNamed(base); f != "" {
+		return f
 	}
 	switch {
 	case has("\n[infiniband]"):

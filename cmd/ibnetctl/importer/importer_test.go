@@ -167,7 +167,8 @@ func checkAccount(t testing.TB, sources []Source, r Result) {
 			continue // places would not be unique
 		}
 		if len(s.Text) > MaxSize || slices.ContainsFunc(strings.SplitAfter(s.Text, "\n"),
-			func(l string) bool { return len(l) > maxLine }) || strings.Count(s.Text, "\n") > lineBound(Format(s)) || strings.ContainsRune(s.Text, 0) {
+			func(l string) bool { return len(l) > maxLine }) || strings.Count(s.Text, "\n") > lineBound(Format(s)) ||
+			strings.ContainsRune(s.Text, 0) {
 			if !listed[place{s.Path, 0}] {
 				t.Fatalf("%s is not listed", s.Path)
 			}

@@ -66,6 +66,24 @@ func namedFiles(s Source) map[string]string {
 	return out
 }
 
+// smNamed is the format of a file of opensm by its name, "" for others.
+func smNamed(base string) string {
+	for _, x := range []struct{ prefix, format string }{{"partitions", "partitions"}, {"prefix-routes", "prefix-routes"},
+		{"root_guid", "root-guids"}, {"cn_guid", "cn-guids"}, {"io_guid", "io-guids"}, {"guid_routing_order", "guid-order"},
+		{"hop_weights", "hop-weights"}, {"qos_policy", "qos-policy"}, {"opensm", "opensm"}} {
+		if strings.HasPrefix(base, x.prefix) || strings.HasPrefix(base, strings.ReplaceAll(x.prefix, "_", "-")) {
+			return x.format
+		}
+	}
+	switch {
+	case base == "guid2lid":
+		return base
+	case strings.Contains(strings.ReplaceAll(base, "_", "-"), "node-name-map"):
+		return "node-names"
+	}
+	return ""
+}
+
 // smFormat is the format of a text that only a file of opensm can have, "" for others. Lists of
 // GUIDs, and lines of a GUID with numbers, may mean several things.
 func smFormat(text string) string {

@@ -160,13 +160,7 @@ have. Notes do not change the exit status.`,
 					return err
 				}
 			} else {
-				for _, p := range problems {
-					style := soso
-					if p.Severity == units.Error {
-						style = bad
-					}
-					fmt.Fprintln(a.out, a.paint(style, p.String()))
-				}
+				a.printProblems(problems)
 				a.printNotices("note: ", notices)
 				if len(problems) == 0 {
 					fmt.Fprintf(a.err, "%d unit %s read, no problem found\n", n, plural(n, "file", "files"))
@@ -177,6 +171,16 @@ have. Notes do not change the exit status.`,
 			}
 			return nil
 		},
+	}
+}
+
+func (a *app) printProblems(problems []units.Problem) {
+	for _, p := range problems {
+		style := soso
+		if p.Severity == units.Error {
+			style = bad
+		}
+		a.say("", 2, a.paint(style, p.String()))
 	}
 }
 

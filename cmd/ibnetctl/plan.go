@@ -334,23 +334,28 @@ func (a *app) printPlan(ctx context.Context, sys *system) error {
 		return a.emit(answer.Plan{Schema: answer.Schema, Steps: steps, Blocked: p.Blocked, Notices: notices,
 			Managers: append([]answer.ManagerStep{}, managers...), ManagersNotAsked: notAsked})
 	}
-	a.printNotices("# ", notices)
+	for _, n := range notices {
+		a.script(soso, "# "+n.Text)
+		if n.Next != "" {
+			a.script(soso, "#   next: "+n.Next)
+		}
+	}
 	if notAsked != "" {
-		fmt.Fprintln(a.out, a.paint(soso, "# subnet managers: not queried ("+strings.Join(strings.Fields(notAsked), " ")+")"))
+		a.script(soso, "# subnet managers: not queried ("+strings.Join(strings.Fields(notAsked), " ")+")")
 	}
 	for _, m := range managers {
 		line, style := smctl.Step{Command: m.Command, Note: m.Note}.String(), ""
 		if m.Command == "" {
 			style = soso
 		}
-		fmt.Fprintln(a.out, a.paint(style, line))
+		a.script(style, line)
 	}
 	for line := range strings.Lines(p.String()) {
 		style := ""
 		if strings.HasPrefix(line, "#") {
 			style = soso
 		}
-		fmt.Fprintln(a.out, a.paint(style, strings.TrimSuffix(line, "\n")))
+		a.script(style, line)
 	}
 	switch {
 	case !p.Empty(), len(sys.result.Plan.Blocked) > 0, len(managers) > 0:
@@ -367,14 +372,9 @@ func (a *app) printPlan(ctx context.Context, sys *system) error {
 // printNotices prints what is said of units and the host as a whole.
 func (a *app) printNotices(prefix string, notices []link.Notice) {
 	for _, n := range notices {
-		// With a prefix it is a line of a script.
-		to := *a
-		if prefix != "" {
-			to.width = 0
-		}
-		to.say("", 2, a.paint(soso, prefix+n.Text))
+		a.say("", 2, a.paint(soso, prefix+n.Text))
 		if n.Next != "" {
-			to.step(a.paint(soso, prefix+"  next: "), len(prefix)+8, n.Next)
+			a.step(a.paint(soso, "  next: "), 8, n.Next)
 		}
 	}
 }

@@ -46,9 +46,7 @@ func (a *app) planHosts(file string, set *units.Set) error {
 }
 
 func (a *app) printHosts(rows []hosts.Row, collisions []hosts.Collision, problems []units.Problem) {
-	for _, p := range problems {
-		fmt.Fprintln(a.out, a.paint(soso, p.String()))
-	}
+	a.printProblems(problems)
 	var cells [][]cell
 	for _, r := range rows {
 		var why []string

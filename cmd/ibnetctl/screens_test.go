@@ -223,6 +223,60 @@ func TestStep(t *testing.T) {
 	}
 }
 
+// What plan and verify print fits the terminal, so that the pager cuts nothing and ends
+// by itself, and a plan stays a script.
+func TestPlanAndVerifyFitTheTerminal(t *testing.T) {
+	d := cluster()
+	notices := []link.Notice{{Reason: link.Reason{
+		Text: "/etc/systemd/network/40-spare.ibnetwork: matches no link of this host, and no port by itself",
+		Next: "compare its [Match] with ibnetctl list and ibnetctl ports; ibnetctl diagnose LINK names the first key that does " +
+			"not match"}}}
+	plan := strings.Join([]string{"ip link set ibp3s0 mtu 2044",
+		"ip route replace 10.3.0.0/16 proto static metric 100 " +
+			"nexthop via 10.0.0.9 dev ibp3s0 weight 1 nexthop via 10.1.0.9 dev storage weight 1",
+		"#   besides: mlx5_0/1 goes down and up", "# waiting: ibp4s0: " + d.Ports[1].Reason.Text,
+		"#   then: ip address add 10.1.0.1/24 dev storage",
+		"#   then: ip route replace 10.4.0.0/16 proto static metric 100 nexthop via 10.0.0.9 dev ibp3s0 weight 1 onlink",
+		"#   next: " + d.Ports[1].Reason.Next, `sysctl 'net.ipv4.conf.a b=1' "net.ipv4.conf.c d=1" net.ipv4.conf.ibp3s0.arp_ignore=1 -q -w`,
+		"systemctl restart ibnetsm@0x0002c903000abcde.service   " +
+			"# the settings have changed, which the program cannot read while it runs"}, "\n") + "\n"
+	set, err := unitsIn(writeUnit(t, "[Match]\nName=ib0\n[Link]\nMTUBytes=12\n[IPoIB]\nMode=conected\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range set.Problems {
+		set.Problems[i].Pos.File = "/etc/systemd/network/10-ib.ibnetwork"
+	}
+	onTerminals(t, "plan", func(width int) string {
+		var b bytes.Buffer
+		a := &app{out: &b, width: width}
+		for _, n := range notices {
+			a.script("", "# "+n.Text+"\n#   next: "+n.Next)
+		}
+		a.script("", plan)
+		return b.String()
+	})
+	onTerminals(t, "verify", func(width int) string {
+		var b bytes.Buffer
+		a := &app{out: &b, width: width}
+		a.printProblems(set.Problems)
+		a.printNotices("note: ", notices)
+		return b.String()
+	})
+	var b bytes.Buffer
+	if (&app{out: &b}).script("", plan); b.String() != plan {
+		t.Errorf("not on a terminal: %s", b.String())
+	}
+	// Of one style each line has it, for less ends a colour with the line.
+	b.Reset()
+	(&app{out: &b, width: 46, colour: true}).say("", 2, "\x1b["+bad+"m"+notices[0].Text+"\x1b[0m")
+	for l := range strings.Lines(b.String()) {
+		if !strings.Contains(l, "\x1b["+bad+"m") || !strings.HasSuffix(l, "\x1b[0m\n") {
+			t.Errorf("%q", l)
+		}
+	}
+}
+
 // A script gets everything in one line each, whatever the terminal.
 func TestScreensUnwrapped(t *testing.T) {
 	var b bytes.Buffer

@@ -77,17 +77,72 @@ func printWrapped(out io.Writer, width int, indent, text string) {
 // say prints text after head, which is a line's beginning of the given number of
 // columns, and wraps it to the terminal with all lines behind the head.
 func (a *app) say(head string, columns int, text string) {
-	width := 0
+	a.lines(head, strings.Repeat(" ", columns), columns, text)
+}
+
+// lines is say with the head of the lines after the first. Each line is painted by
+// itself: less ends a colour with the line.
+func (a *app) lines(head, rest string, columns int, text string) {
+	width, style := 0, ""
 	if a.width > 0 {
 		width = max(a.width-columns, minText)
 	}
+	if m := painted.FindStringSubmatch(text); m != nil {
+		style, text = m[1], m[2]
+	}
 	for i, l := range wrap(text, width) {
 		if i > 0 {
-			head = strings.Repeat(" ", columns)
+			head = rest
 		}
-		fmt.Fprintln(a.out, strings.TrimRight(head+l, " "))
+		fmt.Fprintln(a.out, strings.TrimRight(head+a.paint(style, l), " "))
 	}
 }
+
+// painted is a text of one style.
+var painted = regexp.MustCompile("^\x1b\\[([0-9;]+)m([^\x1b]*)\x1b\\[0m$")
+
+// script prints lines of a shell script. On a terminal a comment goes on in further
+// comments, and a command behind a backslash.
+func (a *app) script(style, text string) {
+	const rest = "#     "
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if a.width == 0 || visible(line) <= a.width {
+			fmt.Fprintln(a.out, a.paint(style, line))
+			continue
+		}
+		command, note, _ := strings.Cut(line, "   #")
+		if strings.HasPrefix(line, "#") {
+			command, note = "", line[1:]
+		}
+		out := ""
+		for _, w := range shellWords.FindAllString(command, -1) {
+			switch {
+			case out == "":
+				out = w
+			case visible(out+" "+w+" \\") <= a.width:
+				out += " " + w
+			default:
+				fmt.Fprintln(a.out, a.paint(style, out+" \\"))
+				out = "    " + w
+			}
+		}
+		if out != "" {
+			fmt.Fprintln(a.out, a.paint(style, out))
+		}
+		if text := strings.TrimLeft(note, " "); text != "" {
+			head, rest, n := a.paint(style, "#"+note[:len(note)-len(text)]), a.paint(style, rest), len(rest)
+			if slices.ContainsFunc(pasted.FindAllString(text, -1), func(s string) bool { return n+visible(s) > a.width }) {
+				a.lines(head, rest, n, a.paint(style, text))
+			} else {
+				a.pieces(head, rest, n, text, style)
+			}
+		}
+	}
+}
+
+// shellWords are the words of a command, each with its quoted blanks.
+var shellWords = regexp.MustCompile(`(?:'[^']*'|"[^"]*"|[^ '"])+|['"].*`)
 
 // pasted is what is typed or pasted of a next step: a command up to a semicolon, a
 // comma, a parenthesis or a remark behind three blanks, or a line of a partitions file.
@@ -97,6 +152,11 @@ var pasted = regexp.MustCompile(`(?:^|[;:(] *| (?:or|then|and|with) |   )(` +
 
 // step prints a next step as say does, and breaks no line within what is pasted.
 func (a *app) step(head string, columns int, text string) {
+	a.pieces(head, strings.Repeat(" ", columns), columns, text, "")
+}
+
+// pieces is lines that breaks no line within what is pasted.
+func (a *app) pieces(head, rest string, columns int, text, style string) {
 	const blank = "\ue000" // no space, and a column wide
 	if a.width > 0 {
 		for _, at := range slices.Backward(pasted.FindAllStringSubmatchIndex(text, -1)) {
@@ -107,7 +167,7 @@ func (a *app) step(head string, columns int, text string) {
 	var b strings.Builder
 	to := *a
 	to.out = &b
-	to.say(head, columns, text)
+	to.lines(head, rest, columns, a.paint(style, text))
 	fmt.Fprint(a.out, strings.ReplaceAll(b.String(), blank, " "))
 }
 

@@ -161,7 +161,10 @@ func (c *cycle) retry() {
 // did not find.
 func (c *cycle) observe(ended []absence) error {
 	if c.sc.PKeys || c.sc.All {
-		c.tables = c.start
+		c.tables, c.entries = c.start, c.start
+	}
+	if c.sc.RDMA && c.start.Sub(c.entries) >= c.cfg.SlowPort {
+		c.sc.Entries, c.entries = true, c.start
 	}
 	if err := c.read(c.sc); err != nil {
 		return err

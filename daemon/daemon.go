@@ -157,6 +157,7 @@ type timing struct {
 	lastEnd  time.Time
 	ports    time.Time                 // when the ports were read last
 	tables   time.Time                 // when P_Key tables were read last
+	entries  time.Time                 // when the entries that links use were compared last
 	moved    time.Time                 // when something happened, or a port was another than before
 	settling map[link.Notice]time.Time // since when notices hold that have to last
 	settled  time.Time                 // when the next of them counts, zero for none

@@ -31,6 +31,8 @@ type staticPort struct {
 	state  ib.PortState // when rate and pkeys were read
 	lid    ib.LID
 	pkeys  []ib.PKey
+	at     []int  // the entry of each of pkeys in the partition table
+	turn   int    // which of them was compared last
 	prefix uint64 // of the subnet
 	read   bool
 }
@@ -157,8 +159,9 @@ func (o *Observer) port(d rdmanl.Device, p rdmanl.Port) link.Port {
 // table, a file for each entry, and the subnet prefix. User space learns of
 // IB_EVENT_PKEY_CHANGE from uverbs alone, for which a driver's context would have to
 // be opened. So tables are read at long intervals (slowTables), while a link waits for a
-// key, on request, and, for one port, when a link of it loses its carrier: ipoib restarts a
-// link whose entry changed.
+// key, on request, and, for one port, when a link of it loses its carrier or an entry that
+// a link uses has another key: ipoib restarts a link only if the entry has another index
+// (ipoib_ib.c, update_child_pkey), so another membership in the same entry has no event.
 func (o *Observer) observePKeys(s *link.Snapshot, sc Scope, w Needs) {
 	need, lost := map[portID]map[ib.PKey]bool{}, map[portID]bool{}
 	for i := range s.Links {
@@ -173,6 +176,11 @@ func (o *Observer) observePKeys(s *link.Snapshot, sc Scope, w Needs) {
 		need[id][l.IPoIB.PKey.Base()] = true
 		lost[id] = lost[id] || sc.KeysOf[l.Index]
 	}
+	for _, m := range w.Moved {
+		if l, ok := s.Link(m.On); ok && m.PKey != 0 && need[portID{l.IBDevice, l.Port}] != nil {
+			need[portID{l.IBDevice, l.Port}][m.PKey.Base()] = true
+		}
+	}
 	copied := false
 	for i := range s.Devices {
 		for k := range s.Devices[i].Ports {
@@ -180,19 +188,19 @@ func (o *Observer) observePKeys(s *link.Snapshot, sc Scope, w Needs) {
 			id := portID{d.Name, p.Num}
 			st := o.ports[id]
 			asked, active := sc.PKeys || sc.All, st.state == ib.PortActive || st.state == ib.PortActiveDefer
-			if st.layer != ib.LinkLayerInfiniBand || !asked && (!active || st.read && !lost[id]) {
+			if st.layer != ib.LinkLayerInfiniBand || !asked && !active {
 				continue // the table of a port that is not Active is read once it is
 			}
-			var keys []ib.PKey
-			if w.PKeys {
-				all, err := o.sys.PKeys(d.Name, p.Num)
-				if err != nil {
+			if !asked && st.read && !lost[id] {
+				if !sc.Entries {
 					continue
 				}
-				keys = slices.DeleteFunc(all, func(k ib.PKey) bool { return k == 0 })
-			} else {
-				keys = o.pkeysUntil(id, need[id])
+				if changed := o.entryChanged(id, &st, need[id]); !changed {
+					o.ports[id] = st
+					continue
+				}
 			}
+			keys, at := o.pkeysUntil(id, need[id], w.PKeys)
 			st.read = true
 			prefix := o.subnetPrefix(id)
 			if !slices.Equal(p.PKeys, keys) || prefix != 0 && p.SubnetPrefix != prefix {
@@ -208,9 +216,33 @@ func (o *Observer) observePKeys(s *link.Snapshot, sc Scope, w Needs) {
 				p = &s.Devices[i].Ports[k]
 				p.PKeys, p.SubnetPrefix = keys, cmp.Or(prefix, p.SubnetPrefix)
 			}
+			st.at = at
 			o.ports[id] = st
 		}
 	}
+}
+
+// entriesAtOnce bounds the entries that are compared in one observation: with some drivers
+// each is a firmware command.
+const entriesAtOnce = 16
+
+// entryChanged reports whether one of the entries whose keys are needed has another key
+// than when the table was read. Of many it compares others each time.
+func (o *Observer) entryChanged(id portID, st *staticPort, need map[ib.PKey]bool) bool {
+	var used []int
+	for i, k := range st.pkeys {
+		if need[k.Base()] {
+			used = append(used, i)
+		}
+	}
+	for range min(len(used), entriesAtOnce) {
+		st.turn = (st.turn + 1) % len(used)
+		i := used[st.turn]
+		if k, ok, err := o.tableEntry(o.tableDir(id), st.at[i]); err == nil && ok && k != st.pkeys[i] {
+			return true
+		}
+	}
+	return false
 }
 
 // subnetPrefix is that of the port's first GID, 0 where it cannot be read. RDMA
@@ -228,31 +260,43 @@ func (o *Observer) subnetPrefix(id portID) uint64 {
 const holes = 8
 
 // pkeysUntil reads a partition table from its beginning until all keys that
-// matter are found and several empty entries follow. It always gives a new slice.
-func (o *Observer) pkeysUntil(id portID, need map[ib.PKey]bool) []ib.PKey {
-	dir := filepath.Join("/", o.root, "/sys/class/infiniband", id.dev, "ports", strconv.Itoa(id.num), "pkeys") + "/"
+// matter are found and several empty entries follow, or whole. It always gives new
+// slices: the keys, and the entry of each.
+func (o *Observer) pkeysUntil(id portID, need map[ib.PKey]bool, whole bool) (keys []ib.PKey, at []int) {
+	dir := o.tableDir(id)
 	missing := maps.Clone(need)
-	var keys []ib.PKey
-	var buf [32]byte
 	empty := 0
 	for i := range 1 << 16 {
-		b, err := smallfile.ReadTo(dir+strconv.Itoa(i), buf[:])
-		if err != nil {
-			break
-		}
-		k, err := ib.ParsePKey(strings.TrimSpace(string(b)))
-		if err != nil {
+		k, ok, err := o.tableEntry(dir, i)
+		switch {
+		case err != nil:
+			return keys, at
+		case !ok:
 			continue
-		}
-		if k == 0 {
-			if empty++; empty >= holes && len(missing) == 0 {
-				break
+		case k == 0:
+			if empty++; empty >= holes && len(missing) == 0 && !whole {
+				return keys, at
 			}
 			continue
 		}
 		empty = 0
-		keys = append(keys, k)
+		keys, at = append(keys, k), append(at, i)
 		delete(missing, k.Base())
 	}
-	return keys
+	return keys, at
+}
+
+func (o *Observer) tableDir(id portID) string {
+	return filepath.Join("/", o.root, "/sys/class/infiniband", id.dev, "ports", strconv.Itoa(id.num), "pkeys") + "/"
+}
+
+// tableEntry reads an entry of a partition table; ok is false if it has no key.
+func (o *Observer) tableEntry(dir string, entry int) (k ib.PKey, ok bool, err error) {
+	var buf [32]byte
+	b, err := smallfile.ReadTo(dir+strconv.Itoa(entry), buf[:])
+	if err != nil {
+		return 0, false, err
+	}
+	k, err = ib.ParsePKey(strings.TrimSpace(string(b)))
+	return k, err == nil, nil
 }

@@ -199,52 +199,152 @@ func TestDeviceEvents(t *testing.T) {
 	}
 }
 
-// When a link loses its carrier, only the partition table of its port is read; that of a port
-// that is not Active is read on request only.
-func TestKeysOfPort(t *testing.T) {
-	root := t.TempDir()
-	write := func(dev, key string) {
-		t.Helper()
-		dir := filepath.Join(root, "sys/class/infiniband", dev, "ports/1/pkeys")
-		for i, k := range append([]string{key}, slices.Repeat([]string{"0x0000"}, holes)...) {
-			testkit.WriteFile(t, filepath.Join(dir, fmt.Sprint(i)), k+"\n")
-		}
+// tables are the partition tables of ports 1 of devices in a tree of files.
+type tables struct {
+	t    *testing.T
+	root string
+}
+
+func (f tables) write(dev string, keys ...string) {
+	f.t.Helper()
+	dir := filepath.Join(f.root, "sys/class/infiniband", dev, "ports/1/pkeys")
+	for i, k := range append(keys, slices.Repeat([]string{"0x0000"}, holes)...) {
+		testkit.WriteFile(f.t, filepath.Join(dir, fmt.Sprint(i)), k+"\n")
 	}
-	o := &Observer{root: root, sys: sysfs.New(root), ports: map[portID]staticPort{}}
+}
+
+func (f tables) observer() *Observer {
+	return &Observer{root: f.root, sys: sysfs.New(f.root), ports: map[portID]staticPort{}}
+}
+
+// When a link loses its carrier, only the partition table of its port is read; that of a port
+// that is not Active is read on request only. What is compared in between are the entries of
+// keys that links have, here or in other network namespaces.
+func TestKeysOfPort(t *testing.T) {
+	f := tables{t, t.TempDir()}
+	o := f.observer()
 	s := &link.Snapshot{}
 	for i, dev := range []string{"mlx5_0", "mlx5_1"} {
 		o.ports[portID{dev, 1}] = staticPort{layer: ib.LinkLayerInfiniBand}
 		s.Devices = append(s.Devices, link.Device{Name: dev, Ports: []link.Port{{Num: 1}}})
 		s.Links = append(s.Links, link.Link{Index: i + 1, IBDevice: dev, Port: 1, IPoIB: &link.IPoIB{PKey: 0xffff}})
 	}
-	keys := func(sc Scope) (out []ib.PKey) {
-		o.observePKeys(s, sc, Needs{})
+	keys := func(sc Scope, moved ...link.Moved) (out []ib.PKey) {
+		o.observePKeys(s, sc, Needs{Moved: moved})
 		for _, d := range s.Devices {
 			out = append(out, d.Ports[0].PKeys...)
 		}
 		return out
 	}
+	entries, away := Scope{RDMA: true, Entries: true}, link.Moved{Made: link.Made{On: 2}, PKey: 0x8005}
 	for _, step := range []struct {
 		key   string
 		state ib.PortState
 		sc    Scope
+		moved []link.Moved
 		want  []ib.PKey
 	}{
-		{"0xffff", ib.PortInit, Scope{RDMA: true, KeysOf: map[int]bool{2: true}}, nil},
-		{"0xffff", ib.PortActive, Scope{RDMA: true}, []ib.PKey{0xffff, 0xffff}},
-		{"0x8001", ib.PortActive, Scope{RDMA: true, KeysOf: map[int]bool{2: true}}, []ib.PKey{0xffff, 0x8001}},
-		{"0x8002", ib.PortActive, Scope{RDMA: true}, []ib.PKey{0xffff, 0x8001}},
-		{"0x8002", ib.PortActive, Scope{PKeys: true}, []ib.PKey{0x8002, 0x8002}},
-		{"0x8003", ib.PortDown, Scope{PKeys: true}, []ib.PKey{0x8003, 0x8003}},
+		{"0xffff", ib.PortInit, Scope{RDMA: true, KeysOf: map[int]bool{2: true}}, nil, nil},
+		{"0xffff", ib.PortActive, Scope{RDMA: true}, nil, []ib.PKey{0xffff, 0xffff}},
+		{"0x8001", ib.PortActive, Scope{RDMA: true, KeysOf: map[int]bool{2: true}}, nil, []ib.PKey{0xffff, 0x8001}},
+		{"0x8002", ib.PortActive, Scope{RDMA: true}, nil, []ib.PKey{0xffff, 0x8001}},
+		{"0x8002", ib.PortActive, Scope{PKeys: true}, nil, []ib.PKey{0x8002, 0x8002}},
+		{"0x8003", ib.PortDown, Scope{PKeys: true}, nil, []ib.PKey{0x8003, 0x8003}},
+		{"0xffff", ib.PortActive, Scope{PKeys: true}, nil, []ib.PKey{0xffff, 0xffff}},
+		{"0x7fff", ib.PortActive, Scope{RDMA: true}, nil, []ib.PKey{0xffff, 0xffff}},
+		{"0x7fff", ib.PortActive, entries, nil, []ib.PKey{0x7fff, 0x7fff}},
+		{"0x8005", ib.PortDown, entries, nil, []ib.PKey{0x7fff, 0x7fff}},
+		{"0x8005", ib.PortActive, entries, nil, []ib.PKey{0x8005, 0x8005}},
+		{"0x0005", ib.PortActive, entries, nil, []ib.PKey{0x8005, 0x8005}},
+		{"0x0005", ib.PortActive, entries, []link.Moved{away}, []ib.PKey{0x8005, 0x0005}},
 	} {
-		write("mlx5_0", step.key)
-		write("mlx5_1", step.key)
+		f.write("mlx5_0", step.key)
+		f.write("mlx5_1", step.key)
 		for id, st := range o.ports {
 			st.state = step.state
 			o.ports[id] = st
 		}
-		if got := keys(step.sc); !slices.Equal(got, step.want) {
-			t.Errorf("%s of ports that are %v: %v, want %v", step.sc, step.state, got, step.want)
+		if got := keys(step.sc, step.moved...); !slices.Equal(got, step.want) {
+			t.Errorf("%s with %s of ports that are %v: %v, want %v", step.sc, step.key, step.state, got, step.want)
 		}
 	}
+}
+
+// Of many entries no more than entriesAtOnce are compared at a time, and each in its turn.
+func TestEntriesInTurn(t *testing.T) {
+	f := tables{t, t.TempDir()}
+	o, id, need := f.observer(), portID{"mlx5_0", 1}, map[ib.PKey]bool{}
+	const links = 3 * entriesAtOnce
+	var keys []string
+	for k := range ib.PKey(2 * links) {
+		keys = append(keys, (k + 1).AsFull().String())
+		need[k+1] = k%2 == 0
+	}
+	f.write("mlx5_0", keys...)
+	st := staticPort{}
+	st.pkeys, st.at = o.pkeysUntil(id, need, false)
+	if o.entryChanged(id, &st, need) {
+		t.Error("an entry has changed that has not")
+	}
+	keys[7] = "0x0008" // no link has it
+	f.write("mlx5_0", keys...)
+	for range 4 {
+		if o.entryChanged(id, &st, need) {
+			t.Error("the entry of another key is compared")
+		}
+	}
+	keys[8] = "0x0009"
+	f.write("mlx5_0", keys...)
+	found := 0
+	for range 2 * links / entriesAtOnce {
+		if o.entryChanged(id, &st, need) {
+			found++
+		}
+	}
+	if found != 2 {
+		t.Errorf("the entry is compared %d times in two turns", found)
+	}
+}
+
+// withTables is a system whose ports have partition tables in files.
+type withTables struct {
+	*memory
+	o *Observer
+}
+
+func (s withTables) Observe(sc Scope, n Needs) (*link.Snapshot, error) {
+	snap, err := s.memory.Observe(sc, n)
+	if err != nil {
+		return nil, err
+	}
+	s.o.observePKeys(snap, sc, n)
+	return snap, nil
+}
+
+// Another membership in the same entry of the partition table, for which there is no event,
+// is known after a minute, without more wake-ups.
+func TestMembershipAtRest(t *testing.T) {
+	f := tables{t, t.TempDir()}
+	f.write("mlx5_000", "0xffff", "0x8001")
+	synctest.Test(t, func(t *testing.T) {
+		sys := withTables{system(t, 1), f.observer()}
+		sys.o.ports[portID{"mlx5_000", 1}] = staticPort{layer: ib.LinkLayerInfiniBand, state: ib.PortActive}
+		events := idle{make(chan time.Time, 1000)}
+		r := startWith(t, Config{System: sys, Events: events}, &notes{}, &files{m: map[string]string{"10.ibnetwork": unit0}},
+			func(w func(Scope)) { sys.wake = w })
+		defer r.stop()
+		time.Sleep(150 * time.Second)
+		events.taken()
+		for _, key := range []ib.PKey{0x0001, 0x8001} {
+			f.write("mlx5_000", "0xffff", key.String())
+			time.Sleep(61 * time.Second)
+			synctest.Wait()
+			if got := r.Snapshot().Devices[0].Ports[0].PKeys; !slices.Equal(got, []ib.PKey{0xffff, key}) {
+				t.Errorf("a minute after the entry became %s: %v", key, got)
+			}
+		}
+		if n := len(events.taken()); n > 3 {
+			t.Errorf("%d wake-ups in two minutes", n)
+		}
+	})
 }

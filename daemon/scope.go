@@ -22,6 +22,8 @@ type Scope struct {
 	Rules  bool
 	RDMA   bool // RDMA devices and the ports' state
 	PKeys  bool // the partition tables too
+	// Entries compares the entries of partition tables that links use.
+	Entries bool
 	// KeysOf are links whose ports' partition tables are observed.
 	KeysOf map[int]bool
 	// Moved are links that are in another network namespace now.
@@ -53,7 +55,7 @@ func (s *Scope) Join(o Scope) {
 	s.Routes = s.Routes || o.Routes
 	s.Rules = s.Rules || o.Rules
 	s.RDMA = s.RDMA || o.RDMA
-	s.PKeys = s.PKeys || o.PKeys
+	s.PKeys, s.Entries = s.PKeys || o.PKeys, s.Entries || o.Entries
 	s.Events = s.Events || o.Events
 	s.Due = s.Due || o.Due
 	s.Work = s.Work || o.Work

@@ -58,6 +58,42 @@ func TestPartitionBeforeGrant(t *testing.T) {
 	})
 }
 
+// Another membership in the same entry of the partition table, for which the kernel has no
+// event, is in the report after a minute.
+func TestMembership(t *testing.T) {
+	t.Parallel()
+	lab.Run(t, lab.Config{Userland: lab.Debian, PKeys: 32, Bins: []string{ibnetworkd}, Files: map[string]string{
+		unitDir + "10-ib1.ibnetwork": "[Match]\nName=ib1\n[Partition]\nPartitionKey=0x8001\n",
+	}}, func(g *lab.G) {
+		const entry = "/sys/class/infiniband/swib1/ports/1/pkeys/1"
+		grant := manage(g, defaultPartition+onePartition)
+		d := startDaemon(g)
+		d.configured("ib1.8001", 20*time.Second)
+		time.Sleep(3 * time.Second) // what follows the first cycles is done
+		for _, to := range []struct{ key, text string }{
+			{"0x0001", strings.Replace(onePartition, "ALL=full", "ALL=limited", 1)}, {"0x8001", onePartition},
+		} {
+			grant(defaultPartition + to.text)
+			g.WaitFor(20*time.Second, func() string {
+				if b, err := os.ReadFile(entry); err != nil || strings.TrimSpace(string(b)) != to.key {
+					return fmt.Sprintf("the entry is %s, %v", b, err)
+				}
+				return ""
+			})
+			start, last := time.Now(), []string(nil)
+			g.WaitFor(70*time.Second, func() string {
+				for _, p := range d.report().Ports {
+					if last = p.PKeys; p.IBDevice == "swib1" && slices.Contains(p.PKeys, to.key) {
+						return ""
+					}
+				}
+				return fmt.Sprintf("the entry is %s, the report has %v", to.key, last)
+			})
+			g.Logf("%s in the report after %v", to.key, time.Since(start).Round(100*time.Millisecond))
+		}
+	})
+}
+
 // What hotplug takes away comes back by itself: a device removed and added, a
 // port that turns to Ethernet and back. Debian's 6.1 reports RDMA devices by
 // uevents alone, the lab's kernel by RDMA netlink too.

@@ -203,37 +203,6 @@ func ibPort(dir string, num int) (IBPort, error) {
 	return p, errors.Join(errs...)
 }
 
-// PKeys reads a port's partition key table by index; an empty slot is 0.
-func (f FS) PKeys(dev string, port int) ([]ib.PKey, error) {
-	dir, err := f.portDir(dev, port)
-	if err != nil {
-		return nil, err
-	}
-	ns, err := names(dir + "/pkeys")
-	if err != nil {
-		return nil, err
-	}
-	out := make([]ib.PKey, 0, len(ns))
-	for i, n := range ns {
-		if n != strconv.Itoa(i) {
-			return out, fmt.Errorf("%s/pkeys: entry %d is named %q", dir, i, n)
-		}
-		v, err := number(dir + "/pkeys/" + n)
-		if err == nil && v != nil && *v > 0xffff {
-			err = fmt.Errorf("%s/pkeys/%s: %#x is larger than 0xffff", dir, n, *v)
-		}
-		if err != nil {
-			return out, err
-		}
-		var k ib.PKey
-		if v != nil {
-			k = ib.PKey(*v)
-		}
-		out = append(out, k)
-	}
-	return out, nil
-}
-
 // GIDEntry is a used entry of a port's GID table.
 type GIDEntry struct {
 	Index  int

@@ -89,12 +89,14 @@ func (d *Daemon) apply(ctx context.Context, steps []link.Step) (touched dirty, g
 // before: the plan removes it first then.
 func (d *Daemon) intend(op link.Op) {
 	if o, ok := op.(link.Maker); ok {
-		if m, remove := o.Makes(); !remove {
+		if m, remove := o.Makes(); !remove && !sends(op) {
 			d.noted[m] = d.rec.Notes(m)
 		}
 	}
 	d.rec.Intend(op)
 }
+
+func sends(op link.Op) bool { _, ok := link.Sent(op); return ok }
 
 // done notes that an operation has taken effect.
 func (d *Daemon) done(op link.Op) {
@@ -110,7 +112,7 @@ func (d *Daemon) done(op link.Op) {
 // made and was not removed before stays in the record.
 func (d *Daemon) failed(op link.Op) {
 	if o, ok := op.(link.Maker); ok {
-		if m, remove := o.Makes(); !remove {
+		if m, remove := o.Makes(); !remove && !sends(op) {
 			ours := d.noted[m]
 			if delete(d.noted, m); ours {
 				return

@@ -105,7 +105,7 @@ func (d *Daemon) adopt(s *link.Snapshot, dirty *dirty) {
 		for i := range s.Links {
 			dirty.add(s.Links[i].Index)
 		}
-		d.delayed.forget(func(op link.Op) bool { _, move := op.(link.MoveLink); return move })
+		d.delayed.forget(sends)
 	}
 	now := time.Now()
 	if rdma {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -17,13 +18,14 @@ import (
 func namespacesOf(set *units.Set) (out []string) {
 	for _, u := range set.Units {
 		for i := range u.Partitions {
-			if p := u.Partitions[i].Namespace(); p != "" {
-				out = append(out, p)
-			}
+			out = append(out, u.Partitions[i].Namespace())
+		}
+		for i := range u.VLANs {
+			out = append(out, u.VLANs[i].Namespace())
 		}
 	}
 	slices.Sort(out)
-	return slices.Compact(out)
+	return slices.DeleteFunc(slices.Compact(out), func(p string) bool { return p == "" })
 }
 
 func (w *Needs) namespaces(set *units.Set, rec *link.Record) {
@@ -57,30 +59,42 @@ func (o *Observer) observeNamespaces(s *link.Snapshot, sc Scope, w Needs) {
 		}
 	}
 	for _, m := range w.Moved {
-		x := link.MovedLink{Made: m.Made, NSID: m.NSID}
+		// A P_Key child is moved back when its namespace ends, a VLAN is deleted.
+		deleted := m.Kind == link.KindVLAN && (sc.All || len(sc.Links) > 0)
 		if m.Namespace == "" {
-			// A P_Key child is moved back when its namespace ends.
-			if m.Kind == "vlan" && (sc.All || len(sc.Links) > 0) && len(o.rt.GoneNamespaces([]int{m.NSID})) > 0 {
-				s.Moved = append(s.Moved, x)
+			if deleted && len(o.rt.GoneNamespaces([]int{m.NSID})) > 0 {
+				s.Moved = append(s.Moved, link.MovedLink{Made: m.Made, NSID: m.NSID})
 			}
 			continue
 		}
-		if m.Index == 0 {
-			id, err := o.namespace(m.Namespace)
-			if err != nil || id < 0 {
-				continue
-			}
-			x.NSID = id
+		if x, ok := o.movedLink(m, deleted); ok {
+			s.Moved = append(s.Moved, x)
 		}
-		l, err := o.rt.LinkIn(x.NSID, m.Index, m.Name)
-		switch {
-		case err == nil && l.IPoIB != nil && l.Parent == m.On && l.IPoIB.PKey.Base() == m.PKey.Base():
-			x.Index, x.MTU, x.Up = l.Index, l.MTU, l.Up()
-		case err != nil && !errors.Is(err, unix.ENODEV):
-			continue // with the namespace itself it comes back
-		}
-		s.Moved = append(s.Moved, x)
 	}
+}
+
+// movedLink reads what is in the network namespace of its unit; deleted says that it is
+// so with the namespace.
+func (o *Observer) movedLink(m link.Moved, deleted bool) (x link.MovedLink, ok bool) {
+	x = link.MovedLink{Made: m.Made, NSID: m.NSID}
+	if m.Index == 0 {
+		id, err := o.namespace(m.Namespace)
+		if err != nil || id < 0 {
+			return x, err != nil && deleted
+		}
+		x.NSID = id
+	}
+	l, err := o.rt.LinkIn(x.NSID, m.Index, m.Name)
+	switch {
+	case err == nil:
+		if y := dumped(&l); m.Fits(l.Parent, y.IPoIB, y.VLAN) {
+			x.Index, x.MTU, x.Up, x.VLAN = l.Index, l.MTU, l.Up(), y.VLAN
+		}
+	case errors.Is(err, unix.EINVAL) && deleted:
+	case !errors.Is(err, unix.ENODEV):
+		return x, false // with the namespace itself it comes back
+	}
+	return x, true
 }
 
 func (o *Observer) awaitMount() {
@@ -103,21 +117,7 @@ func (o *Observer) namespace(path string) (id int, err error) {
 	return id, err
 }
 
-// inNamespace opens a network namespace for f. Others than regular files, which a
-// namespace counts as, are not opened.
+// inNamespace opens a network namespace for f.
 func (o *Observer) inNamespace(path string, f func(fd int) error) error {
-	path = filepath.Join("/", o.root, path)
-	st, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	if !st.Mode().IsRegular() {
-		return &os.PathError{Op: "open", Path: path, Err: unix.EINVAL}
-	}
-	n, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = n.Close() }()
-	return f(int(n.Fd()))
+	return rtnl.InNamespace(filepath.Join("/", o.root, path), f)
 }

@@ -83,6 +83,13 @@ func (o *Observer) observeRDMA(s *link.Snapshot) error {
 	if err != nil && len(ports) == 0 && !errors.Is(err, rdmanl.ErrNoRDMA) {
 		return fmt.Errorf("read RDMA ports: %w", err)
 	}
+	if o.last == nil || len(devs) != len(s.Devices) {
+		// The mode is changed only while there is no other network namespace: then devices go
+		// to one (rdma_compatdev_set).
+		sys, err := o.rd.System()
+		o.host.RDMAExclusive = err == nil && !sys.NetNSShared
+		s.Host = o.host
+	}
 	out := make([]link.Device, 0, len(devs))
 	for _, d := range devs {
 		x, ok := o.devs[d.Name]

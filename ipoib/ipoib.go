@@ -413,7 +413,7 @@ func planChild(b *link.Builder, index int, p *units.Partition, before []units.Pa
 			continue
 		}
 		a.Actual = c.IPoIB.PKey.String() + " " + c.Name
-		if why := noNamespace(b, c.Name, p); why != (link.Reason{}) {
+		if why := b.NoNamespace(c.Name, p.Namespace()); why != (link.Reason{}) {
 			block(why)
 		} else if p.NetworkNamespace.Set && c.Name == name && !Leaves(b, c, p) {
 			block(link.Reason{Code: link.CodePKeyForeign,

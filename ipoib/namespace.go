@@ -1,8 +1,6 @@
 package ipoib
 
 import (
-	"fmt"
-
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -20,53 +18,11 @@ func planMoved(b *link.Builder, parent *link.Link, p *units.Partition, a *link.A
 		a.Actual = key.String() + " " + name
 		return true
 	}
-	for _, m := range b.Record.MovedFrom(parent.Index) {
-		state, why := b.MovedState(m)
-		switch {
-		case isMoved(m, p, parent):
-			if state != "" {
-				a.Actual = m.PKey.String() + " " + m.Name + state
-			}
-		case m.PKey.Base() == p.PartitionKey.V.Base() && !b.Dropped(m):
-			why = b.StillThere(m)
-		default:
-			continue
-		}
-		if why != (link.Reason{}) {
-			block(why)
-		}
-		return true
-	}
-	name := p.ChildName(parent.Name)
-	if why := b.Moved(name, parent); why != (link.Reason{}) {
-		block(why)
-		return true
-	}
-	if b.TakenIn(name, p.Namespace()) {
-		block(link.Reason{Code: link.CodeNameTaken, Next: "write another Name= in [Partition]",
-			Text: fmt.Sprintf("the name %s is taken by another child in network namespace %s", name, link.NamespaceName(p.Namespace()))})
-		return true
-	}
-	if why := noNamespace(b, name, p); why != (link.Reason{}) {
-		block(why)
-		return true
-	}
-	return false
-}
-
-// noNamespace is the reason why a child waits for its network namespace, zero if it does
-// not.
-func noNamespace(b *link.Builder, name string, p *units.Partition) link.Reason {
-	path := p.Namespace()
-	if path == "" || b.Base.Namespace(path) != nil {
-		return link.Reason{}
-	}
-	ns, next := link.NamespaceName(path), "create it, or correct NetworkNamespace="
-	if ns != path {
-		next = "ip netns add " + ns
-	}
-	return link.Reason{Code: link.CodeNoNamespace, Next: next,
-		Text: fmt.Sprintf("%s waits for network namespace %s: there is none at %s", name, ns, path)}
+	return b.PlanElsewhere(link.Elsewhere{Parent: parent, Name: p.ChildName(parent.Name), Namespace: p.Namespace(), Section: "Partition",
+		Is:      func(m link.Moved) bool { return isMoved(m, p, parent) },
+		Clashes: func(m link.Moved) bool { return m.PKey.Base() == p.PartitionKey.V.Base() },
+		Text:    func(m link.Moved, _ *link.MovedLink) string { return m.PKey.String() + " " + m.Name },
+	}, a, block)
 }
 
 // Leaves reports whether a child is to be moved to the network namespace of its
@@ -87,19 +43,10 @@ func PlanLeave(b *link.Builder, index int, p *units.Partition) {
 	}
 	op := link.MoveLink{On: b.Model.Target(l), Parent: l.Parent, PKey: l.IPoIB.PKey.AsFull(), Namespace: p.Namespace()}
 	a := link.Attribute{Name: "NetworkNamespace", Wanted: link.NamespaceName(op.Namespace)}
-	if a.Why = noNamespace(b, l.Name, p); a.Why != (link.Reason{}) {
+	if a.Why = b.NoNamespace(l.Name, p.Namespace()); a.Why != (link.Reason{}) {
 		b.Block(op.On, op, true, a.Why)
 	} else {
 		b.DoFor(op, &a.Why)
 	}
 	b.Attr(index, a)
-}
-
-// UnitRefusal is the reason why a unit is not applied to a child of a link: the child is in
-// another network namespace.
-func UnitRefusal(child string, u *units.Unit, p *units.Partition) link.Reason {
-	name, add := link.NamespaceName(p.Namespace()), link.InNamespace(p.Namespace(), "address add ADDRESS dev "+child)
-	return link.Reason{Code: link.CodeOtherNamespace,
-		Text: fmt.Sprintf("%s matches %s, which is for network namespace %s: the unit is not applied", u.Path, child, name),
-		Next: "write Mode= and MTUBytes= in [Partition]; for addresses: " + add + ", or an ibnetworkd there"}
 }

@@ -1,9 +1,11 @@
 package link
 
 import (
+	"cmp"
 	"slices"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/units"
 )
 
 // Moved is a link that this daemon made and that is in another network namespace now.
@@ -14,11 +16,25 @@ type Moved struct {
 	// Namespace is its path if the unit asked for the move. A link that others moved stays
 	// there and is not made again.
 	Namespace string `json:"namespace,omitempty"`
-	// PKey and Index, the index of the link there, are set for a P_Key child that was moved
-	// for a unit. Until Index is known, NSID is unknown too.
+	// PKey of a P_Key child and Index, the index of the link there, are set for one that was
+	// moved for a unit. Until Index is known, NSID is unknown too.
 	PKey  ib.PKey `json:"pkey,omitempty"`
 	Index int     `json:"index,omitempty"`
+	// Tag is set for a VLAN that was made there for a unit.
+	Tag VLANTag `json:"tag,omitzero"`
 }
+
+// KindVLAN is IFLA_INFO_KIND of a VLAN.
+const KindVLAN = "vlan"
+
+// VLANTag is what cannot be changed of a VLAN.
+type VLANTag struct {
+	ID       uint16 `json:"id"`
+	Protocol uint16 `json:"protocol"` // EtherType
+}
+
+// Tag is the VLAN's.
+func (v *VLAN) Tag() VLANTag { return VLANTag{v.ID, cmp.Or(v.Protocol, uint16(units.VLAN8021Q))} }
 
 // MovedLink is what was observed of a Moved.
 type MovedLink struct {
@@ -27,6 +43,8 @@ type MovedLink struct {
 	Index int  `json:"index,omitempty"` // 0 if there is no such link any more
 	MTU   int  `json:"mtu,omitempty"`
 	Up    bool `json:"up,omitempty"`
+	// VLAN is nil but for one that is there for its unit.
+	VLAN *VLAN `json:"vlan,omitempty"`
 }
 
 // MoveEvent is the kernel's message that a link has moved to another network namespace,
@@ -84,6 +102,15 @@ func (r *Record) MovedFrom(parent int) (out []Moved) {
 	return out
 }
 
+// send notes a link that is sent to another network namespace, unless one is known to be
+// there, which the same plan deletes first.
+func (r *Record) send(m Moved) {
+	if !slices.ContainsFunc(r.Moved, func(x Moved) bool { return x.Made == m.Made && x.Index != 0 }) {
+		r.removeMoved(m.Made)
+		r.Moved = append(r.Moved, m)
+	}
+}
+
 func (r *Record) removeMoved(made Made) {
 	r.Moved = slices.DeleteFunc(slices.Clone(r.Moved), func(m Moved) bool { return m.Made == made })
 }
@@ -119,8 +146,12 @@ func (r *Record) reconcileMoved(s *Snapshot) (changed bool) {
 }
 
 // is reports whether a link is the one that was moved.
-func (m Moved) is(l *Link) bool {
-	return l.Parent == m.On && l.Kind == m.Kind && (m.PKey == 0 || l.IPoIB != nil && l.IPoIB.PKey.Base() == m.PKey.Base())
+func (m Moved) is(l *Link) bool { return l.Kind == m.Kind && m.Fits(l.Parent, l.IPoIB, l.VLAN) }
+
+// Fits reports whether a link below another one has what identifies the one that was moved.
+func (m Moved) Fits(parent int, i *IPoIB, v *VLAN) bool {
+	return parent == m.On && (m.PKey == 0 || i != nil && i.PKey.Base() == m.PKey.Base()) &&
+		(m.Tag == VLANTag{} || v != nil && v.Tag() == m.Tag)
 }
 
 // Return forgets the children of a link that were moved, except those known to be in the

@@ -42,9 +42,9 @@ func InNamespace(path, command string) string {
 	return "nsenter --net=" + path + " ip " + command
 }
 
-// TakenIn reports whether a link with a name is in a network namespace after the steps so
+// takenIn reports whether a link with a name is in a network namespace after the steps so
 // far.
-func (b *Builder) TakenIn(name, namespace string) bool {
+func (b *Builder) takenIn(name, namespace string) bool {
 	ns := b.Model.snap.Namespace(namespace)
 	return ns != nil && slices.ContainsFunc(b.Model.snap.Moved, func(x MovedLink) bool {
 		return x.Name == name && x.NSID == ns.ID && x.Index != 0
@@ -56,14 +56,14 @@ func (b *Builder) DropMoved(m Moved) {
 	parent := b.Link(m.On)
 	op := DelMoved{On: b.Model.Target(parent), Moved: m}
 	if m.Index == 0 {
-		b.Block(op.On, op, false, b.StillThere(m))
+		b.Block(op.On, op, false, b.stillThere(m))
 	} else {
 		b.Do(op)
 	}
 }
 
-// StillThere is the reason why a link whose unit has changed is not made again.
-func (b *Builder) StillThere(m Moved) Reason {
+// stillThere is the reason why a link whose unit has changed is not made again.
+func (b *Builder) stillThere(m Moved) Reason {
 	return Reason{Code: CodeMoved, Next: DelMoved{Moved: m}.String(),
 		Text: fmt.Sprintf("%s is still in network namespace %s", m.Name, NamespaceName(m.Namespace))}
 }
@@ -84,24 +84,115 @@ func (b *Builder) Moving(parent int, key ib.PKey) (name string, full ib.PKey, ok
 	return "", 0, false
 }
 
-// MovedState returns what is known of a link in the network namespace of its unit, and
+// Sender is an operation after which a link of this daemon is in another network
+// namespace, as its unit asks.
+type Sender interface {
+	Op
+	Sends() (m Moved, ok bool)
+}
+
+// Sent is the link that a Sender sends to another network namespace.
+func Sent(op Op) (m Moved, ok bool) {
+	if s, sends := op.(Sender); sends {
+		return s.Sends()
+	}
+	return m, false
+}
+
+// Elsewhere is a link below another one that a unit asks for in a network namespace.
+type Elsewhere struct {
+	Parent    *Link
+	Name      string
+	Namespace string // path, empty for that of the parent
+	Section   string // of the unit
+	// Is reports a link that is the one asked for, Clashes one beside which that cannot be.
+	Is, Clashes func(Moved) bool
+	// Text describes it as it is.
+	Text func(Moved, *MovedLink) string
+}
+
+// PlanElsewhere notes a link that is in another network namespace, or that waits for one.
+// It reports false if the link is to be made.
+func (b *Builder) PlanElsewhere(e Elsewhere, a *Attribute, block func(Reason)) (done bool) {
+	for _, m := range b.Record.MovedFrom(e.Parent.Index) {
+		state, why := b.movedState(m)
+		switch {
+		case e.Is(m):
+			if state != "" {
+				a.Actual = e.Text(m, b.Base.moved(m.Made)) + state
+			}
+		case e.Clashes(m) && !b.Dropped(m):
+			why = b.stillThere(m)
+		default:
+			continue
+		}
+		if why != (Reason{}) {
+			block(why)
+		}
+		return true
+	}
+	why := b.Moved(e.Name, e.Parent)
+	switch {
+	case why != Reason{}:
+	case b.takenIn(e.Name, e.Namespace):
+		why = Reason{Code: CodeNameTaken, Next: "write another Name= in [" + e.Section + "]",
+			Text: fmt.Sprintf("the name %s is taken by another child in network namespace %s", e.Name, NamespaceName(e.Namespace))}
+	default:
+		why = b.NoNamespace(e.Name, e.Namespace)
+	}
+	if why == (Reason{}) {
+		return false
+	}
+	block(why)
+	return true
+}
+
+// NoNamespace is the reason why a link waits for the network namespace at a path, zero if
+// it does not.
+func (b *Builder) NoNamespace(name, path string) Reason {
+	if path == "" || b.Base.Namespace(path) != nil {
+		return Reason{}
+	}
+	ns, next := NamespaceName(path), "create it, or correct NetworkNamespace="
+	if ns != path {
+		next = "ip netns add " + ns
+	}
+	return Reason{Code: CodeNoNamespace, Next: next,
+		Text: fmt.Sprintf("%s waits for network namespace %s: there is none at %s", name, ns, path)}
+}
+
+// movedState returns what is known of a link in the network namespace of its unit, and
 // why that is not what the unit asks for.
-func (b *Builder) MovedState(m Moved) (state string, why Reason) {
-	name := NamespaceName(m.Namespace)
+func (b *Builder) movedState(m Moved) (state string, why Reason) {
+	name, parent := NamespaceName(m.Namespace), b.Link(m.On)
 	state = " in network namespace " + name
 	x, ns := b.Base.moved(m.Made), b.Base.Namespace(m.Namespace)
 	switch {
+	case m.Index != 0 && x == nil && m.Kind == KindVLAN:
+		return "", Reason{Code: CodeMoved, Text: fmt.Sprintf("the kernel deletes %s with network namespace %s", m.Name, name)}
 	case m.Index != 0 && x == nil:
 		return "", Reason{Code: CodeMoved, Text: fmt.Sprintf("%s did not come back from network namespace %s, which has ended", m.Name, name),
-			Next: "ibnetctl reconfigure " + b.Link(m.On).Name + " makes another one"}
+			Next: "ibnetctl reconfigure " + parent.Name + " makes another one"}
 	case m.Index != 0 && (ns == nil || ns.ID != m.NSID):
 		return "", Reason{Code: CodeMoved, Text: fmt.Sprintf("%s is in a network namespace that had the name %s before", m.Name, name),
 			Next: "end the processes in it (lsns --type=net); the link then comes back"}
 	case x != nil && !x.Up:
 		why = Reason{Code: CodeLinkDown, Text: fmt.Sprintf("%s is down in network namespace %s", m.Name, name),
 			Next: InNamespace(m.Namespace, "link set "+m.Name+" up")}
+		if m.Kind == KindVLAN && !parent.Up() {
+			why.Next = "ip link set " + parent.Name + " up"
+		}
 	}
 	return state, why
+}
+
+// UnitRefusal is the reason why a unit is not applied to a link below another one: that
+// is in another network namespace.
+func UnitRefusal(name, path, instead string, u *units.Unit) Reason {
+	ns, add := NamespaceName(path), InNamespace(path, "address add ADDRESS dev "+name)
+	return Reason{Code: CodeOtherNamespace,
+		Text: fmt.Sprintf("%s matches %s, which is for network namespace %s: the unit is not applied", u.Path, name, ns),
+		Next: instead + "; for addresses: " + add + ", or an ibnetworkd there"}
 }
 
 // String prints ip link set NAME netns NAMESPACE up.
@@ -112,8 +203,9 @@ func (o MoveLink) String() string {
 // String prints ip -n NAMESPACE link delete NAME.
 func (o DelMoved) String() string { return InNamespace(o.Moved.Namespace, "link delete "+o.Moved.Name) }
 
-func (o MoveLink) moved() Moved {
-	return Moved{Made: Made{Kind: "ipoib", Name: o.On.Link, On: o.Parent}, NSID: -1, Namespace: o.Namespace, PKey: o.PKey}
+// Sends implements Sender.
+func (o MoveLink) Sends() (Moved, bool) {
+	return Moved{Made: Made{Kind: "ipoib", Name: o.On.Link, On: o.Parent}, NSID: -1, Namespace: o.Namespace, PKey: o.PKey}, true
 }
 
 // Namespace is the network namespace with a path, nil if there is none.
@@ -130,18 +222,28 @@ func (o MoveLink) ApplyTo(m *Model) error {
 	if err != nil {
 		return err
 	}
-	a := o.moved()
+	made, _ := o.Sends()
+	if err := m.Send(made, MovedLink{Index: l.Index, MTU: l.MTU, Up: true}); err != nil {
+		return err
+	}
+	m.delete(l.Index)
+	return nil
+}
+
+// Send has a link in the network namespace of its unit.
+func (m *Model) Send(made Moved, as MovedLink) error {
 	m.snap.Namespaces = slices.Clone(m.snap.Namespaces)
-	ns := m.snap.Namespace(o.Namespace)
+	ns := m.snap.Namespace(made.Namespace)
 	switch {
 	case ns == nil:
 		return errNotFound
-	case slices.ContainsFunc(m.snap.Moved, func(x MovedLink) bool { return x.Name == a.Name && x.NSID == ns.ID }):
+	case slices.ContainsFunc(m.snap.Moved, func(x MovedLink) bool { return x.Name == made.Name && x.NSID == ns.ID && x.Index != 0 }):
 		return errExist
 	}
 	ns.ID = max(ns.ID, 0)
-	m.snap.Moved = append(slices.Clone(m.snap.Moved), MovedLink{Made: a.Made, NSID: ns.ID, Index: l.Index, MTU: l.MTU, Up: true})
-	m.delete(l.Index)
+	as.Made, as.NSID = made.Made, ns.ID
+	gone := func(x MovedLink) bool { return x.Made == made.Made }
+	m.snap.Moved = append(slices.DeleteFunc(slices.Clone(m.snap.Moved), gone), as)
 	return nil
 }
 

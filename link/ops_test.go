@@ -126,7 +126,7 @@ func TestRecordOps(t *testing.T) {
 		case AddRule:
 			undo[op.String()] = DelRule{Rule: o.Rule}
 		case MoveLink:
-			undo[op.String()] = DelMoved{Moved: o.moved()}
+			undo[op.String()] = DelMoved{Moved: first(o.Sends())}
 		case AddBond:
 			undo[op.String()] = DelLink{On: o.On}
 		case SetMaster:

@@ -191,6 +191,10 @@ func (r *Record) Notes(m Made) bool { return slices.Contains(r.Made, m) }
 // Intend notes what an operation is about to make. Call it, and write the
 // record, before the operation.
 func (r *Record) Intend(op Op) {
+	if m, ok := Sent(op); ok {
+		r.send(m)
+		return
+	}
 	switch o := op.(type) {
 	case Maker:
 		if m, remove := o.Makes(); !remove {
@@ -224,9 +228,6 @@ func (r *Record) Intend(op Op) {
 		if !slices.Contains(r.Rules, o.Rule) {
 			r.Rules = append(slices.Clone(r.Rules), o.Rule)
 		}
-	case MoveLink:
-		r.removeMoved(o.moved().Made)
-		r.Moved = append(r.Moved, o.moved())
 	case SetUp:
 		// The note that a link was activated must follow the effect: a note
 		// without the effect would leave the link down for good.
@@ -237,6 +238,10 @@ func (r *Record) Intend(op Op) {
 
 // Done notes that an operation has taken effect.
 func (r *Record) Done(op Op) {
+	if m, ok := Sent(op); ok {
+		r.send(m) // one that the same plan deleted had its place
+		return
+	}
 	switch o := op.(type) {
 	case Maker:
 		m, remove := o.Makes()
@@ -306,6 +311,11 @@ func (r *Record) Done(op Op) {
 
 // Failed takes back the intention of an operation that had no effect.
 func (r *Record) Failed(op Op) {
+	if m, ok := Sent(op); ok {
+		// One that was there before was not deleted.
+		r.Moved = slices.DeleteFunc(slices.Clone(r.Moved), func(x Moved) bool { return x.Made == m.Made && x.Index == 0 })
+		return
+	}
 	switch o := op.(type) {
 	case Maker:
 		if m, remove := o.Makes(); !remove {
@@ -313,8 +323,6 @@ func (r *Record) Failed(op Op) {
 		}
 	case AddChild:
 		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool { return e.Ifindex == 0 && e.Name == o.On.Link })
-	case MoveLink:
-		r.removeMoved(o.moved().Made)
 	case AddBond, AddVRF:
 		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool { return e.Ifindex == 0 && e.master() && e.Name == op.Target().Link })
 	case SetMaster:

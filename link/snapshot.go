@@ -58,6 +58,9 @@ type Host struct {
 	// OFEDManager is the script of MLNX_OFED that sets the mode and MTU of IPoIB
 	// links when they appear (mlnx_interface_mgr@.service).
 	OFEDManager string `json:"ofed_manager,omitempty"`
+	// RDMAExclusive reports that RDMA devices of other network namespaces are not seen
+	// here (rdma system set netns exclusive).
+	RDMAExclusive bool `json:"rdma_exclusive,omitempty"`
 }
 
 // Device is an RDMA device.
@@ -160,7 +163,8 @@ type Link struct {
 	SlaveKind    string `json:"slave_kind,omitempty"` // IFLA_INFO_SLAVE_KIND: bond, vrf ...
 	Group        uint32 `json:"group,omitempty"`      // IFLA_GROUP
 	// Parent is IFLA_LINK: for a P_Key child the interface it was made on, 0
-	// for none.
+	// for none. That of a P_Key child may be in another network namespace, which the
+	// kernel does not report (ipoib_netlink.c has no get_link_net).
 	Parent int `json:"parent,omitempty"`
 	// VLAN is set for interfaces of kind vlan.
 	VLAN *VLAN `json:"vlan,omitempty"`

@@ -85,7 +85,8 @@ type (
 		link.On
 		Buffers Buffers
 	}
-	// AddVLAN makes a VLAN interface. On is the parent.
+	// AddVLAN makes a VLAN interface, in the network namespace of VLAN if it has one. On
+	// is the parent.
 	AddVLAN struct {
 		link.On
 		Name string
@@ -222,6 +223,6 @@ func ContestedKey(op link.Op) string {
 
 // Kinds of what is kept in the record as made.
 const (
-	kindVLAN = "vlan"
+	kindVLAN = link.KindVLAN
 	kindSoft = "soft"
 )

@@ -23,6 +23,9 @@ func (o AddVLAN) String() string {
 	if m, ok := o.VLAN.MTUBytes.Get(); ok && !m.Max {
 		out += fmt.Sprintf(" mtu %d", m.Bytes)
 	}
+	if ns := o.VLAN.Namespace(); ns != "" {
+		out += " netns " + link.NamespaceName(ns) + " up"
+	}
 	out += " type vlan"
 	if o.VLAN.Protocol.Or(units.VLAN8021Q) == units.VLAN8021AD {
 		out += " protocol 802.1ad"
@@ -94,6 +97,22 @@ func qosText(m map[uint32]uint32) string {
 // Makes implements link.Maker.
 func (o AddVLAN) Makes() (link.Made, bool) {
 	return link.Made{Kind: kindVLAN, Name: o.Name, On: o.On.Ifindex}, false
+}
+
+// Sends implements link.Sender.
+func (o AddVLAN) Sends() (link.Moved, bool) {
+	m, _ := o.Makes()
+	return link.Moved{Made: m, NSID: -1, Namespace: o.VLAN.Namespace(), Tag: tagOf(&o.VLAN)}, o.VLAN.NetworkNamespace.Set
+}
+
+// ApplyTo implements what link.Model.Apply asks for.
+func (o AddVLAN) ApplyTo(m *link.Model) error {
+	made, ok := o.Sends()
+	if !ok {
+		return nil // it is observed after the plan
+	}
+	v := &link.VLAN{ID: made.Tag.ID, Protocol: made.Tag.Protocol, Flags: link.VLANReorderHeader}
+	return m.Send(made, link.MovedLink{Index: 1, Up: true, VLAN: v})
 }
 
 // Makes implements link.Maker.

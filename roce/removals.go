@@ -20,6 +20,17 @@ func PlanRemovals(b *link.Builder, unit func(index int) (u *units.Unit, settled 
 	if st == nil {
 		st = &State{}
 	}
+	for _, m := range b.Record.Moved {
+		u, settled := unit(m.On)
+		l, ok := b.Base.Link(m.On)
+		if !settled || !ok || m.Kind != kindVLAN || m.Namespace == "" {
+			continue
+		}
+		b.For(u)
+		if u == nil || !slices.ContainsFunc(u.VLANs, func(v units.VLAN) bool { return isVLAN(m, &v, l.Name) }) {
+			b.DropMoved(m)
+		}
+	}
 	for _, m := range b.Record.Made {
 		u, settled := unit(m.On)
 		l, ok := b.Base.Link(m.On)
@@ -43,7 +54,7 @@ func PlanRemovals(b *link.Builder, unit func(index int) (u *units.Unit, settled 
 
 func wantsVLAN(u *units.Unit, parent string, c *link.Link) bool {
 	return u != nil && slices.ContainsFunc(u.VLANs, func(v units.VLAN) bool {
-		return v.ChildName(parent) == c.Name && (c.VLAN == nil || sameTag(&v, c.VLAN))
+		return v.ChildName(parent) == c.Name && !v.NetworkNamespace.Set && (c.VLAN == nil || sameTag(&v, c.VLAN))
 	})
 }
 

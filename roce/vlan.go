@@ -18,13 +18,12 @@ func (p *planner) vlans() {
 		name := v.ChildName(p.l.Name)
 		a := link.Attribute{Name: "VLAN", Wanted: vlanText(name, v)}
 		op := AddVLAN{On: on, Name: name, VLAN: *v}
-		c, ok := p.b.Base.LinkByName(name)
-		if why := p.b.Moved(name, p.l); !ok && why != (link.Reason{}) {
-			p.block(a, op, why)
-			continue
+		if v.NetworkNamespace.Set {
+			a.Wanted += " in network namespace " + link.NamespaceName(v.Namespace())
 		}
-		if !ok {
-			p.reach(a, false, op)
+		c, ok := p.b.Base.LinkByName(name)
+		if back := ok && v.NetworkNamespace.Set && p.made(link.Made{Kind: kindVLAN, Name: name, On: p.index}); !ok || back {
+			p.vlanElsewhere(a, op, back)
 			continue
 		}
 		if c.Kind != "vlan" || c.Parent != p.index || c.VLAN == nil {
@@ -38,6 +37,10 @@ func (p *planner) vlans() {
 		have := vlanAsIs(v, c.VLAN)
 		a.Actual = vlanText(name, &have)
 		switch {
+		case v.NetworkNamespace.Set:
+			p.block(a, op, link.Reason{Code: link.CodeNameTaken,
+				Text: fmt.Sprintf("%s was not made by ibnetworkd: it is not moved to a network namespace", name),
+				Next: "ip link delete " + name + ", or ip link set " + name + " netns " + link.NamespaceName(v.Namespace())})
 		case sameTag(v, c.VLAN):
 			set := SetVLAN{
 				On:          on,
@@ -61,6 +64,52 @@ func (p *planner) vlans() {
 			p.reach(a, false, op)
 		}
 	}
+}
+
+// vlanElsewhere plans a VLAN that does not exist here. back is one of this daemon's, for
+// the network namespace of its unit, which PlanRemovals deletes.
+func (p *planner) vlanElsewhere(a link.Attribute, op AddVLAN, back bool) {
+	if back && p.stays(a, DelVLAN{On: op.On, Name: op.Name}) {
+		return
+	}
+	v := op.VLAN
+	known := false
+	if done := p.b.PlanElsewhere(link.Elsewhere{Parent: p.l, Name: op.Name, Namespace: v.Namespace(), Section: "VLAN",
+		Is: func(m link.Moved) bool { return isVLAN(m, &v, p.l.Name) },
+		Clashes: func(m link.Moved) bool {
+			return m.Tag == tagOf(&v) || m.Name == op.Name && m.Namespace == v.Namespace()
+		},
+		Text: func(m link.Moved, x *link.MovedLink) string {
+			as := units.VLAN{Id: units.Some(m.Tag.ID)}
+			if known = x != nil && x.VLAN != nil; known {
+				as = vlanAsIs(&v, x.VLAN)
+			}
+			return vlanText(m.Name, &as)
+		},
+	}, &a, func(why link.Reason) { a.Why = why }); !done {
+		p.reach(a, false, op)
+		return
+	}
+	if a.Why == (link.Reason{}) && known && a.Actual != a.Wanted {
+		a.Why = link.Reason{Code: link.CodeMoved,
+			Text: fmt.Sprintf("%s has the settings with which it was made in network namespace %s", op.Name, link.NamespaceName(v.Namespace())),
+			Next: "to make it again: " + link.InNamespace(v.Namespace(), "link delete "+op.Name) + "; ibnetctl reconfigure " + p.l.Name}
+	}
+	if a.Why != (link.Reason{}) {
+		p.block(a, op, a.Why)
+		return
+	}
+	p.attr(a)
+}
+
+// isVLAN reports whether a VLAN that was made in a network namespace is the one that a
+// [VLAN] asks for.
+func isVLAN(m link.Moved, v *units.VLAN, parent string) bool {
+	return v.NetworkNamespace.Set && v.Namespace() == m.Namespace && m.Tag == tagOf(v) && v.ChildName(parent) == m.Name
+}
+
+func tagOf(v *units.VLAN) link.VLANTag {
+	return link.VLANTag{ID: v.Id.V, Protocol: uint16(v.Protocol.Or(units.VLAN8021Q))}
 }
 
 // vlanText describes a VLAN by what a unit says of it.

@@ -115,7 +115,13 @@ type VLAN struct {
 	GVRP           Value[bool]
 	MVRP           Value[bool]
 	LooseBinding   Value[bool]
+	// NetworkNamespace is as in Partition.
+	NetworkNamespace Value[string]
 }
+
+// Namespace is the path of the network namespace that the interface is for, empty for
+// that of its parent.
+func (v *VLAN) Namespace() string { return namespacePath(v.NetworkNamespace) }
 
 // ChildName is the name of the VLAN interface on parent.
 func (v *VLAN) ChildName(parent string) string {

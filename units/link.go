@@ -139,11 +139,13 @@ const NamespaceDir = "/run/netns/"
 
 // Namespace is the path of the network namespace that the child is for, empty for that of
 // its parent.
-func (p *Partition) Namespace() string {
-	if n := p.NetworkNamespace.V; !p.NetworkNamespace.Set || strings.HasPrefix(n, "/") {
-		return n
+func (p *Partition) Namespace() string { return namespacePath(p.NetworkNamespace) }
+
+func namespacePath(v Value[string]) string {
+	if !v.Set || strings.HasPrefix(v.V, "/") {
+		return v.V
 	}
-	return NamespaceDir + p.NetworkNamespace.V
+	return NamespaceDir + v.V
 }
 
 // ChildName is the name of the child on parent: Name=, or the name that

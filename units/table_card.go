@@ -159,6 +159,7 @@ func vlanSection() SectionSpec {
 			boolKey("GVRP", false, func(x *V) *Value[bool] { return &x.GVRP }),
 			boolKey("MVRP", false, func(x *V) *Value[bool] { return &x.MVRP }),
 			boolKey("LooseBinding", false, func(x *V) *Value[bool] { return &x.LooseBinding }),
+			namespaceKey(func(x *V) *Value[string] { return &x.NetworkNamespace }),
 		},
 	}
 }

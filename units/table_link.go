@@ -50,8 +50,12 @@ func partitionSection() SectionSpec {
 			enumKey("Mode", false, modeWords, func(x *Partition) *Value[Mode] { return &x.Mode }),
 			{Name: "MTUBytes", Values: []string{"max"}, apply: scalar(func(x *Partition) *Value[MTU] { return &x.MTUBytes }, parseMTU)},
 			boolKey("IgnoreUserspaceMulticastGroups", false, func(x *Partition) *Value[bool] { return &x.IgnoreUserspaceMulticastGroups }),
-			{Name: "NetworkNamespace", essential: true,
-				apply: scalar(func(x *Partition) *Value[string] { return &x.NetworkNamespace }, parseNamespace)},
+			namespaceKey(func(x *Partition) *Value[string] { return &x.NetworkNamespace }),
 		},
 	}
+}
+
+// namespaceKey is NetworkNamespace= of a section that makes a link.
+func namespaceKey[T any](field func(*T) *Value[string]) Key {
+	return Key{Name: "NetworkNamespace", essential: true, apply: scalar(field, parseNamespace)}
 }

@@ -111,7 +111,7 @@ func (o *Observer) apply(op link.Op) (bool, error) {
 	case roce.SetDCBX, roce.SetPFC, roce.SetETS, roce.MapDSCP, roce.ClearDSCP, roce.SetTrust, roce.SetBuffers:
 		return true, o.applyDCB(op)
 	case roce.AddVLAN:
-		return true, o.rt.Do(rtnl.NewVLAN(vlan(on.Ifindex, p.Name, &p.VLAN)))
+		return true, o.addVLAN(p)
 	case roce.SetVLAN:
 		return true, o.setVLAN(p)
 	case roce.DelVLAN:

@@ -3,6 +3,7 @@ package card
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -130,7 +131,13 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 				"%s cannot be written", roce.ModprobeFile)
 		}
 	case roce.AddVLAN:
+		path := o.VLAN.Namespace()
 		switch {
+		case path != "" && isAny(err, unix.EEXIST):
+			return say("write another Name= or Id= below [VLAN], or "+link.InNamespace(path, "link delete "+o.Name),
+				"the name %s is taken in network namespace %s, or VLAN %d of %s exists", o.Name, link.NamespaceName(path), o.VLAN.Id.V, on.Link)
+		case path != "" && errors.As(err, new(*os.PathError)):
+			return later("check that "+path+" is a network namespace", "%s was not made in network namespace %s", o.Name, link.NamespaceName(path))
 		case isAny(err, unix.EEXIST):
 			return say("ip -d link show type vlan; write another Name= or Id= below [VLAN]",
 				"%s or VLAN %d on %s is there already", o.Name, o.VLAN.Id.V, on.Link)

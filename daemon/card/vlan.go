@@ -1,7 +1,9 @@
 package card
 
 import (
+	"errors"
 	"fmt"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -18,6 +20,28 @@ func (o *Observer) vlanOn(on link.Target, name string) (rtnl.Link, error) {
 		err = fmt.Errorf("%s is another link now: %w", name, unix.ENODEV)
 	}
 	return l, err
+}
+
+// addVLAN makes a VLAN interface, in the network namespace of its unit if it has one: the
+// kernel brings it up there with its parent.
+func (o *Observer) addVLAN(p roce.AddVLAN) error {
+	v := vlan(p.On.Ifindex, p.Name, &p.VLAN)
+	path := p.VLAN.Namespace()
+	if path == "" {
+		return o.rt.Do(rtnl.NewVLAN(v))
+	}
+	return rtnl.InNamespace(filepath.Join("/", o.root, path), func(fd int) error {
+		v.Namespace, v.Up = &fd, true
+		if err := o.rt.NumberNamespace(fd); err != nil {
+			return err
+		}
+		err := o.rt.Do(rtnl.NewVLAN(v))
+		if errors.Is(err, unix.ENETDOWN) {
+			v.Up = false
+			err = o.rt.Do(rtnl.NewVLAN(v))
+		}
+		return err
+	})
 }
 
 // setVLAN changes what can be changed of a VLAN interface.

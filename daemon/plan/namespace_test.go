@@ -1,10 +1,12 @@
 package plan_test
 
 import (
+	"strings"
 	"testing"
 
 	"ibnetworkd/daemon/plan"
 	"ibnetworkd/link"
+	"ibnetworkd/link/cardstate"
 )
 
 // A child that came back when its network namespace was deleted is not configured while it
@@ -26,5 +28,52 @@ func TestChildWaitsForItsNamespace(t *testing.T) {
 	}
 	if len(r.Links) != 2 {
 		t.Errorf("%d links", len(r.Links))
+	}
+}
+
+// A unit that matches a VLAN for another network namespace is refused, with what becomes of
+// its [RoCE]; one that matches the VLAN by the same pattern as its parent is not.
+func TestUnitOfVLANElsewhere(t *testing.T) {
+	const roceChild = "[Match]\nKind=vlan\n[RoCE]\nGIDIndex=3\n[Network]\nAddress=10.7.0.1/24\n"
+	for name, c := range map[string]struct {
+		also, child, text, next string
+		exclusive               bool
+	}{
+		"an address": {child: "[Match]\nName=eth0.7\n[Network]\nAddress=10.7.0.1/24\n",
+			text: "20-vlan.ibnetwork matches eth0.7, which is for network namespace job: the unit is not applied",
+			next: "write MTUBytes= and the maps in [VLAN]; for addresses: ip -n job address add ADDRESS dev eth0.7, or an ibnetworkd there"},
+		"RoCE": {child: roceChild, text: "20-vlan.ibnetwork matches eth0.7, which is for network namespace job: the unit is not applied, " +
+			"nor is its [RoCE]",
+			next: "write MTUBytes= and the maps in [VLAN]; for addresses: ip -n job address add ADDRESS dev eth0.7, or an ibnetworkd there; " +
+				"its addresses have GIDs at the RDMA device of eth0, which programs in that namespace can use"},
+		"RoCE, exclusive": {exclusive: true, child: roceChild, text: ", nor is its [RoCE]", next: "write MTUBytes= and the maps in [VLAN]; " +
+			"for addresses: ip -n job address add ADDRESS dev eth0.7, or an ibnetworkd there; its addresses have GIDs at the RDMA device " +
+			"of eth0, which programs in that namespace cannot use while \"rdma system\" has netns exclusive"},
+		"the same unit": {also: " eth0.7", child: "[Match]\nName=eth0.7\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := oneLink(t)
+			s.Links = append(s.Links, link.Link{Index: 12, Name: "eth0", Type: 1, Flags: link.FlagUp, MTU: 1500, MaxMTU: 9000})
+			s.Host.RDMAExclusive = c.exclusive
+			s.Card = &cardstate.State{Links: map[int]cardstate.Link{}}
+			r := plan.Make(plan.Input{Snapshot: s, Record: &link.Record{}, Units: load(t, map[string]string{
+				"10-eth0.ibnetwork": "[Match]\nName=eth0" + c.also + "\n[VLAN]\nId=7\nNetworkNamespace=job\n", "20-vlan.ibnetwork": c.child})})
+			var got []link.Reason
+			for _, l := range r.Links {
+				for _, x := range l.Reasons {
+					if x.Code == link.CodeOtherNamespace {
+						got = append(got, x)
+					}
+				}
+			}
+			switch {
+			case c.text == "":
+				if len(got) > 0 {
+					t.Errorf("%+v", got)
+				}
+			case len(got) != 1 || !strings.HasSuffix(got[0].Text, c.text) || got[0].Next != c.next:
+				t.Errorf("%+v", got)
+			}
+		})
 	}
 }

@@ -323,21 +323,6 @@ func (p *planner) network(index int, u *units.Unit) {
 	roce.PlanGIDIndex(p.b, index, u, p.applied)
 }
 
-// refuseAway notes units that match children for other network namespaces.
-func (p *planner) refuseAway(index int, u *units.Unit) {
-	for i := range u.Partitions {
-		part, parent := &u.Partitions[i], p.b.Link(index)
-		if !part.NetworkNamespace.Set || parent.IPoIB == nil || parent.IsChild() {
-			continue
-		}
-		c := link.ChildOf(parent, part.ChildName(parent.Name), part.PartitionKey.V)
-		c.Udev.Initialized = true
-		if x := link.Govern(p.in.Snapshot, p.in.Units, &c).Unit; x != nil && x != u {
-			p.b.Block(link.Target{Link: c.Name}, nil, false, ipoib.UnitRefusal(c.Name, x, part))
-		}
-	}
-}
-
 func planPlainMTU(b *link.Builder, index int, u *units.Unit) {
 	l := b.Link(index)
 	m, ok := u.Link.MTUBytes.Get()

@@ -11,6 +11,118 @@ import (
 	"ibnetworkd/link"
 )
 
+// inJob is what ip prints in the network namespace job, "" for an error.
+func inJob(g *lab.G, words string) string {
+	out, err := g.Try("ip", append([]string{"-n", "job", "-o", "-d"}, strings.Fields(words)...)...)
+	if err != nil {
+		return ""
+	}
+	return out
+}
+
+// A VLAN of a RoCE link with NetworkNamespace= waits for its network namespace, is made
+// there and is up, and its addresses have GIDs at the device of its parent. A restart of
+// the daemon makes no second one; the restart of the driver, its deletion, and the end of
+// the namespace, with which the kernel deletes it, have it made again. The daemon deletes
+// it there when the section goes.
+func TestVLANNamespace(t *testing.T) {
+	t.Parallel()
+	const unit = "[Match]\nIBDevice=swib0\nKind=!vlan\n[Port]\nType=eth\n[Network]\nAddress=10.7.1.1/24\n"
+	const vlan = "[VLAN]\nId=7\nName=storage\nMTUBytes=1400\nEgressQOSMaps=3-3\nNetworkNamespace=job\n"
+	lab.Run(t, installed(lab.Config{HCAs: 2}, map[string]string{"10-eth.ibnetwork": unit + vlan,
+		"20-vlan.ibnetwork": "[Match]\nName=storage\n[RoCE]\nGIDIndex=7\n[Network]\nAddress=10.7.7.1/24\n",
+		"30-peer.ibnetwork": "[Match]\nIBDevice=swib1\nKind=!vlan\n[Port]\nType=eth\n[VLAN]\nId=7\nName=peer7\n",
+		"40-peer.ibnetwork": "[Match]\nName=peer7\n[Network]\nAddress=10.7.7.2/24\n"}), func(g *lab.G) {
+		defer journal(g)
+		says := func(code link.Code, words, actual string) func() string {
+			return func() string {
+				for _, l := range describe(g).Links {
+					if l.IBDevice == "swib0" && l.Kind != "vlan" {
+						a := attr(l, "VLAN")
+						if a.Why.Code == code && strings.Contains(a.Why.Text, words) && a.Actual == actual && l.State == link.StateConfigured {
+							return ""
+						}
+						return fmt.Sprintf("%s is %s, %+v", l.Name, l.State, a)
+					}
+				}
+				return "no Ethernet link of swib0"
+			}
+		}
+		made := func(what string) {
+			g.Helper()
+			begin := time.Now()
+			g.WaitFor(30*time.Second, func() string {
+				out := inJob(g, "link show storage")
+				for _, w := range []string{",UP", "mtu 1400", "id 7", "{ 3:3 }"} {
+					if !strings.Contains(out, w) {
+						return fmt.Sprintf("no %q in %q", w, out)
+					}
+				}
+				return ""
+			})
+			g.Logf("%s: in the namespace after %v", what, time.Since(begin).Round(10*time.Millisecond))
+			g.WaitFor(10*time.Second, says("", "", "storage id 7 egress-qos-map 3:3 in network namespace job"))
+		}
+		g.WaitFor(60*time.Second, says(link.CodeNoNamespace, "storage waits for network namespace job", ""))
+		g.Sh("ip netns add job")
+		made("a new namespace")
+		g.WaitFor(10*time.Second, func() string {
+			for _, l := range describe(g).Links {
+				for _, r := range l.Reasons {
+					if r.Code == link.CodeOtherNamespace && strings.Contains(r.Text, "20-vlan.ibnetwork matches storage") &&
+						strings.Contains(r.Next, "GIDs at the RDMA device") {
+						return ""
+					}
+				}
+			}
+			return "the unit of the VLAN is not refused"
+		})
+
+		g.Sh("ip -n job address add 10.7.7.1/24 dev storage")
+		g.Wait("a ping", 30*time.Second, func() bool {
+			_, err := g.Try("ip", "netns", "exec", "job", "ping", "-c1", "-W1", "10.7.7.2")
+			return err == nil
+		})
+		g.WaitFor(10*time.Second, func() string {
+			for i := range 16 {
+				if (gidSlot{"swib0", i}).has("storage", "0a07:0701") {
+					return ""
+				}
+			}
+			return g.Sh("cd /sys/class/infiniband/swib0/ports/1; grep -s . gids/* gid_attrs/ndevs/* | grep -v 0000:0000:0000:0000$")
+		})
+
+		g.Sh("systemctl restart ibnetworkd")
+		made("a restart of the daemon")
+		if !strings.Contains(inJob(g, "address show dev storage"), "10.7.7.1/24") {
+			g.Error("it is another VLAN after a restart of the daemon")
+		}
+
+		g.Ctl("del 0")
+		g.Wait("the end of the VLAN", 20*time.Second, func() bool { return inJob(g, "link show storage") == "" })
+		g.Ctl("add 0")
+		made("a restart of the driver")
+
+		g.Sh("ip -n job link delete storage; ibnetctl reconfigure $(basename /sys/class/infiniband/swib0/device/net/*)")
+		made("its deletion")
+
+		g.Sh("ip netns delete job")
+		g.WaitFor(20*time.Second, says(link.CodeNoNamespace, "storage waits", ""))
+		g.Sh("ip netns add job")
+		made("another namespace of that name")
+		g.Sh("ip netns delete job; ip netns add job")
+		made("another namespace at once")
+
+		g.Write(unitDir+"10-eth.ibnetwork", unit)
+		g.Wait("a namespace without it", 20*time.Second, func() bool {
+			return inJob(g, "link show storage") == "" && inJob(g, "link show lo") != ""
+		})
+		if out := g.Sh("journalctl -b --no-pager -p warning -u ibnetworkd"); strings.Contains(out, "storage") && strings.Contains(out, "taken") {
+			g.Errorf("it was made before the other one was deleted:\n%s", out)
+		}
+	})
+}
+
 // A P_Key child with NetworkNamespace= waits for its network namespace, is made and moved
 // there with its MTU, and is up. A restart of the daemon makes no second one; the restart
 // of the driver, its deletion, and another namespace of that name have it made again. The
@@ -23,13 +135,7 @@ func TestNetworkNamespace(t *testing.T) {
 	lab.Run(t, installed(lab.Config{HCAs: 3, PKeys: 32}, units), func(g *lab.G) {
 		defer journal(g)
 		g.SM(lab.SM{Dev: "swib2", Partitions: "Default=0x7fff,ipoib:ALL=full;\nJobs=0x1,ipoib:ALL=full;\n"})
-		in := func(words string) string {
-			out, err := g.Try("ip", append([]string{"-n", "job", "-o"}, strings.Fields(words)...)...)
-			if err != nil {
-				return ""
-			}
-			return out
-		}
+		in := func(words string) string { return inJob(g, words) }
 		here := func() bool { _, err := g.Try("ip", "link", "show", "ib0.8001"); return err == nil }
 		says := func(code link.Code, words, actual string) func() string {
 			return func() string {

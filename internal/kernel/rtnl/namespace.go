@@ -3,6 +3,7 @@ package rtnl
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -36,6 +37,36 @@ func (c *Conn) NamespaceID(fd int) (id int, err error) {
 		return a.Err()
 	})
 	return id, errs[0]
+}
+
+// NumberNamespace gives the network namespace of an open file a number by which this one
+// knows it, if it has none. The kernel does so for one to which a link is moved, not for
+// one in which a link is made.
+func (c *Conn) NumberNamespace(fd int) error {
+	w := nl.Build(make([]byte, sizeRtGenMsg)...).Uint32(unix.NETNSA_NSID, ^uint32(0)).Uint32(unix.NETNSA_FD, uint32(fd))
+	err := c.Do(nl.NewRequest("number a network namespace", unix.RTM_NEWNSID, 0, w))
+	if errors.Is(err, unix.EEXIST) {
+		return nil
+	}
+	return err
+}
+
+// InNamespace opens a network namespace for f. Others than regular files, which a
+// namespace counts as, are not opened.
+func InNamespace(path string, f func(fd int) error) error {
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !st.Mode().IsRegular() {
+		return &os.PathError{Op: "open", Path: path, Err: unix.EINVAL}
+	}
+	n, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = n.Close() }()
+	return f(int(n.Fd()))
 }
 
 // GoneNamespaces returns the numbers that no longer name a network namespace; -1 stands for

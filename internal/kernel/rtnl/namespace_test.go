@@ -82,6 +82,38 @@ func TestNamespaces(t *testing.T) {
 	}
 }
 
+// A VLAN is made in another network namespace: up only while its parent is up. The
+// namespace has a number only once it is given one.
+func TestVLANInNamespace(t *testing.T) {
+	c := dial(t)
+	a, _ := pair(t, c)
+	fd := int(otherNamespace(t).Fd())
+	v := VLANSpec{Parent: a.Index, Name: "v7", ID: 7, Namespace: &fd, Up: true}
+	do(t, c, SetLink(a.Index, LinkChange{Up: new(false)}))
+	if err := c.Do(NewVLAN(v)); errors.Is(err, unix.EOPNOTSUPP) {
+		t.Skip("no VLANs")
+	} else if !errors.Is(err, unix.ENETDOWN) {
+		t.Errorf("with its parent down: %v", err)
+	}
+	do(t, c, SetLink(a.Index, LinkChange{Up: new(true)}))
+	do(t, c, NewVLAN(v))
+	if id, err := c.NamespaceID(fd); id != -1 || err != nil {
+		t.Errorf("before: %d, %v", id, err)
+	}
+	for range 2 {
+		if err := c.NumberNamespace(fd); err != nil {
+			t.Error(err)
+		}
+	}
+	id, err := c.NamespaceID(fd)
+	if id < 0 || err != nil {
+		t.Fatalf("after: %d, %v", id, err)
+	}
+	if l, err := c.LinkIn(id, 0, "v7"); err != nil || !l.Up() || l.Parent != a.Index || l.VLAN == nil || l.VLAN.ID != 7 {
+		t.Errorf("%+v, %v", l, err)
+	}
+}
+
 // The message about a moved link has the number of its namespace, which is invalid once the
 // namespace has ended.
 func TestNumbersOfNamespaces(t *testing.T) {

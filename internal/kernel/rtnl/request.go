@@ -124,6 +124,10 @@ type VLANSpec struct {
 	ReorderHeader, GVRP, MVRP, LooseBinding *bool
 	// Ingress maps the tag's priority to the kernel's, Egress the other way.
 	Ingress, Egress []QoSMap
+	// Namespace is an open file, nil for none: the link is made in that network
+	// namespace. Up brings it up, ENETDOWN while its parent is down.
+	Namespace *int
+	Up        bool
 }
 
 // QoSMap is one entry of a VLAN's priority map.
@@ -136,9 +140,17 @@ func NewVLAN(v VLANSpec) Request {
 		return Request{What: what, Err: fmt.Errorf("a VLAN id is 0 to 4094")}
 	}
 	// The order and the form of the attributes are those of ip link add.
-	w := nl.Build(make([]byte, sizeIfInfo)...).Uint32(unix.IFLA_LINK, uint32(v.Parent)).String(unix.IFLA_IFNAME, v.Name)
+	h := make([]byte, sizeIfInfo)
+	if v.Up {
+		ne.PutUint32(h[8:], unix.IFF_UP)
+		ne.PutUint32(h[12:], unix.IFF_UP)
+	}
+	w := nl.Build(h...).Uint32(unix.IFLA_LINK, uint32(v.Parent)).String(unix.IFLA_IFNAME, v.Name)
 	if v.MTU != 0 {
 		w.Uint32(unix.IFLA_MTU, uint32(v.MTU))
+	}
+	if v.Namespace != nil {
+		w.Uint32(unix.IFLA_NET_NS_FD, uint32(*v.Namespace))
 	}
 	v.encode(w, true)
 	return nl.NewRequest(what, unix.RTM_NEWLINK, netlink.Create|netlink.Excl, w)

@@ -1,0 +1,47 @@
+package plan
+
+import (
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// refuseAway notes units that match links for other network namespaces, which the unit of
+// their parent asks for.
+func (p *planner) refuseAway(index int, u *units.Unit) {
+	parent := p.b.Link(index)
+	refuse := func(c link.Link, path, instead string) {
+		c.Udev.Initialized = true
+		x := link.Govern(p.in.Snapshot, p.in.Units, &c).Unit
+		if x == nil || x == u {
+			return
+		}
+		why := link.UnitRefusal(c.Name, path, instead, x)
+		if x.RoCE.Present && c.Kind == link.KindVLAN {
+			why.Text += ", nor is its [RoCE]"
+			use := "which programs in that namespace can use"
+			if p.in.Snapshot.Host.RDMAExclusive {
+				use = "which programs in that namespace cannot use while \"rdma system\" has netns exclusive"
+			}
+			why.Next += "; its addresses have GIDs at the RDMA device of " + parent.Name + ", " + use
+		}
+		p.b.Block(link.Target{Link: c.Name}, nil, false, why)
+	}
+	if parent.IPoIB != nil && !parent.IsChild() {
+		for i := range u.Partitions {
+			if part := &u.Partitions[i]; part.NetworkNamespace.Set {
+				refuse(link.ChildOf(parent, part.ChildName(parent.Name), part.PartitionKey.V), part.Namespace(),
+					"write Mode= and MTUBytes= in [Partition]")
+			}
+		}
+	}
+	if parent.IsInfiniBand() || parent.Kind == link.KindVLAN {
+		return
+	}
+	for i := range u.VLANs {
+		if v := &u.VLANs[i]; v.NetworkNamespace.Set {
+			refuse(link.Link{Name: v.ChildName(parent.Name), Type: parent.Type, Kind: link.KindVLAN, Parent: parent.Index, Flags: parent.Flags,
+				MTU: parent.MTU, HWAddr: parent.HWAddr, VLAN: &link.VLAN{ID: v.Id.V, Protocol: uint16(v.Protocol.Or(units.VLAN8021Q))}},
+				v.Namespace(), "write MTUBytes= and the maps in [VLAN]")
+		}
+	}
+}

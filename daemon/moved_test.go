@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ibnetworkd/ib"
+	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/link"
 	"ibnetworkd/link/cardstate"
 )
@@ -152,4 +154,24 @@ func TestBondGoesBeforeItsSlave(t *testing.T) {
 		nothing(t, r, "after the link went", sys.take, func() { sys.bond = true })
 		r.stop()
 	})
+}
+
+// A P_Key child whose parent is in another network namespace has no device in sysfs: its
+// port is the one whose GUID it has.
+func TestPortOfChildWithoutParent(t *testing.T) {
+	hw, err := ib.ParseHWAddr("80:00:00:49:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:df")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &Observer{root: t.TempDir(), static: map[int]staticLink{}}
+	s := &link.Snapshot{Devices: []link.Device{{Name: "mlx5_0", Driver: "mlx5_core",
+		Ports: []link.Port{{Num: 1, GUID: 1}, {Num: 2, GUID: hw.GUID()}}}}}
+	r := &rtnl.Link{Index: 15, Name: "ib1.8001", Kind: "ipoib", Type: link.ARPHRDInfiniBand, Parent: 13, Address: hw, IPoIB: &rtnl.IPoIB{}}
+	if st := o.staticLink(s, r); st.ibdev != "mlx5_0" || st.port != 2 || st.driver != "mlx5_core" {
+		t.Errorf("%+v", st)
+	}
+	o.static[13] = staticLink{ibdev: "mlx5_1", port: 1}
+	if st := o.staticLink(s, r); st.ibdev != "mlx5_1" {
+		t.Errorf("with its parent: %+v", st)
+	}
 }

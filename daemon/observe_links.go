@@ -208,6 +208,16 @@ func (o *Observer) staticLink(s *link.Snapshot, r *rtnl.Link) (st staticLink) {
 			}
 		}
 	}
+	if r.IPoIB != nil && st.devpath == "" {
+		// A P_Key child whose parent is in another network namespace.
+		for i := range s.Devices {
+			for _, p := range s.Devices[i].Ports {
+				if p.GUID != 0 && p.GUID == r.Address.GUID() {
+					st.ibdev, st.port, st.driver = s.Devices[i].Name, p.Num, s.Devices[i].Driver
+				}
+			}
+		}
+	}
 	if r.Type != link.ARPHRDInfiniBand {
 		for i := range s.Devices {
 			for _, p := range s.Devices[i].Ports {

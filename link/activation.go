@@ -85,8 +85,7 @@ func PlanActivation(b *Builder, index int, p units.ActivationPolicy) {
 	case units.ActivationUp:
 		if !l.Up() {
 			if activated {
-				a.Why = Reason{Code: CodeLinkDown, Text: "the link was brought down by hand; ActivationPolicy=up brings it up once only",
-					Next: "ibnetctl up " + l.Name + ", or ActivationPolicy=always-up"}
+				a.Why = whyDown(b, l)
 				break
 			}
 			do(true)
@@ -105,6 +104,22 @@ func PlanActivation(b *Builder, index int, p units.ActivationPolicy) {
 		}
 	}
 	b.Attr(index, a)
+}
+
+// whyDown says why a link is down that was brought up once: the kernel takes P_Key
+// children down and up with their parent, wherever that is (ipoib_stop, ipoib_open).
+func whyDown(b *Builder, l *Link) Reason {
+	parent, here := b.Base.Link(l.Parent)
+	switch {
+	case l.IsChild() && !here:
+		return Reason{Code: CodeLinkDown, Text: l.Name + " is down with its parent, which is in another network namespace",
+			Next: "ip -n NAMESPACE link set PARENT up, or move it back (netns 1): the child comes up with it"}
+	case l.IsChild() && !parent.Up():
+		return Reason{Code: CodeLinkDown, Text: fmt.Sprintf("%s is down with its parent %s", l.Name, parent.Name),
+			Next: "ibnetctl up " + parent.Name + ": the child comes up with it"}
+	}
+	return Reason{Code: CodeLinkDown, Text: "the link was brought down by hand; ActivationPolicy=up brings it up once only",
+		Next: "ibnetctl up " + l.Name + ", or ActivationPolicy=always-up"}
 }
 
 // recordKnows reports that the link has been taken down once already.

@@ -1,6 +1,36 @@
 package link
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"ibnetworkd/units"
+)
+
+// A P_Key child that the kernel took down with its parent was not taken down by hand.
+func TestChildDownWithParent(t *testing.T) {
+	for name, c := range map[string]struct {
+		parent func(s *Snapshot, child *Link)
+		text   string
+	}{
+		"here":      {parent: func(s *Snapshot, _ *Link) { s.Links[1].Flags = 0 }, text: "ib0.8001 is down with its parent ib0"},
+		"elsewhere": {parent: func(_ *Snapshot, c *Link) { c.Parent = 99 }, text: "its parent, which is in another"},
+		"by hand":   {parent: func(s *Snapshot, _ *Link) { s.Links[1].Flags |= FlagUp }, text: "was brought down by hand"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := host(t)
+			child := ChildOf(&s.Links[1], "ib0.8001", 0x8001)
+			child.Index, child.Flags = 21, 0
+			c.parent(s, &child)
+			s.Links = append(s.Links, child)
+			b := NewBuilder(s, &Record{Links: []*LinkRecord{{Ifindex: 21, Name: child.Name, Child: true, Activated: true}}}, nil)
+			PlanActivation(b, 21, units.ActivationUp)
+			if a := b.Attributes(21); len(a) != 1 || a[0].Why.Code != CodeLinkDown || !strings.Contains(a[0].Why.Text, c.text) {
+				t.Errorf("%+v", a)
+			}
+		})
+	}
+}
 
 func TestActivation(t *testing.T) {
 	const bound = "[Link]\nActivationPolicy=bound\n[Network]\nBindCarrier=up*\n"

@@ -19,6 +19,12 @@ func CarrierReason(s *Snapshot, l *Link) Reason {
 			Next: "ibnetctl status says of the links that are to be its slaves what keeps them from it"}
 	}
 	d, p := s.PortOf(l)
+	if p == nil && l.IPoIB != nil && s.Host.RDMAExclusive {
+		return Reason{Code: CodeNoCarrier,
+			Text: l.Name + " has no carrier; its RDMA device is in another network namespace (rdma system: netns exclusive), " +
+				"so that the state of its port is not seen here",
+			Next: "ip netns exec NAMESPACE rdma link"}
+	}
 	if p == nil || l.IPoIB == nil {
 		return Reason{Code: CodeNoCarrier, Text: l.Name + " has no carrier", Next: "check the cable and its other end"}
 	}

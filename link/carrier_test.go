@@ -41,6 +41,7 @@ func TestCarrierReasons(t *testing.T) {
 		{"no broadcast group", func(*Snapshot) {}, CodeJoin},
 		{"a subnet manager that does not answer", func(s *Snapshot) { s.Devices[0].Ports[0].Manager.Silent = true }, CodeNoSM},
 		{"no port", func(s *Snapshot) { s.Devices = nil }, CodeNoCarrier},
+		{"a port of another namespace", func(s *Snapshot) { s.Devices, s.Host.RDMAExclusive = nil, true }, CodeNoCarrier},
 	} {
 		s := host(t)
 		s.Links[1].Flags = FlagUp
@@ -51,6 +52,9 @@ func TestCarrierReasons(t *testing.T) {
 		}
 		if tt.name == "Omni-Path" && (!strings.Contains(r.Next, "opafm") || strings.Contains(r.Next, "ibnetctl sm start")) {
 			t.Errorf("%s: next %q", tt.name, r.Next)
+		}
+		if strings.HasPrefix(tt.name, "a port of another") != strings.Contains(r.Text, "its RDMA device is in another network namespace") {
+			t.Errorf("%s: %+v", tt.name, r)
 		}
 		// No command is advised for what this host does by itself.
 		if got, want := strings.Contains(r.Next, "wait: this host starts"), strings.HasSuffix(tt.name, "ours starts"); got != want ||

@@ -99,7 +99,7 @@ func unitNotices(s *Snapshot, set *units.Set, g Governing) (out []Notice) {
 		if v, _ := u.Match.Matches(&units.Facts{Host: &s.Host.Facts}); v == units.No {
 			continue // it is for other hosts
 		}
-		if n, ok := unitNotice(u, all); ok {
+		if n, ok := unitNotice(s, u, all); ok {
 			if out = append(out, n); len(out) == maxNotices {
 				return out
 			}
@@ -109,7 +109,7 @@ func unitNotices(s *Snapshot, set *units.Set, g Governing) (out []Notice) {
 }
 
 // unitNotice says why a unit applies to nothing, unless that may still change.
-func unitNotice(u *units.Unit, all []candidate) (Notice, bool) {
+func unitNotice(s *Snapshot, u *units.Unit, all []candidate) (Notice, bool) {
 	why := ""
 	var names []string
 	named := len(u.Match.Name) > 0
@@ -145,11 +145,39 @@ func unitNotice(u *units.Unit, all []candidate) (Notice, bool) {
 		want := strings.Join(globs, " ")
 		r.Text = fmt.Sprintf("%s matches nothing: no link fits Name=%s (%s); this host has %s", u.Name, want, u.Match.Name[0].Pos, few(names))
 		r.Next = fmt.Sprintf("write Name=%s, or Type=infiniband for every IPoIB link", cmp.Or(units.Nearest(want, names), names[0]))
+		if port := unlinked(s); port != "" && len(globs) == 1 {
+			r.Text += fmt.Sprintf("; port %s has no interface of its own in this network namespace", port)
+			r.Next = fmt.Sprintf("if it is in another one: ip -n NAMESPACE link set %s netns 1; if not: %s", want, r.Next)
+		}
 	default:
 		r.Text = fmt.Sprintf("%s matches nothing: %s", u.Name, why)
 		r.Next = "compare [Match] with: ibnetctl list; ibnetctl ports"
+		if s.Host.RDMAExclusive && len(u.Match.IBDevice) > 0 {
+			r.Text += "; RDMA devices of other network namespaces are not seen here (rdma system: netns exclusive)"
+			r.Next += "; ip netns exec NAMESPACE rdma dev. Name= and PortGUID= match an IPoIB link wherever its RDMA device is"
+		}
 	}
 	return Notice{Unit: u.Path, Reason: r}, true
+}
+
+// unlinked is an InfiniBand port without an IPoIB interface here, other than P_Key children
+// whose parent is elsewhere; "" if there is none.
+func unlinked(s *Snapshot) string {
+	if s.Host.NoIPoIB {
+		return ""
+	}
+	for i := range s.Devices {
+		d := &s.Devices[i]
+		for k := range d.Ports {
+			p := &d.Ports[k]
+			if p.Layer == ib.LinkLayerInfiniBand && !slices.ContainsFunc(s.Links, func(l Link) bool {
+				return l.IPoIB != nil && l.Parent == 0 && l.IBDevice == d.Name && l.Port == p.Num
+			}) {
+				return fmt.Sprintf("%s/%d", d.Name, p.Num)
+			}
+		}
+	}
+	return ""
 }
 
 // few lists the first names.

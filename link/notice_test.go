@@ -52,6 +52,18 @@ func TestNotices(t *testing.T) {
 		{name: "bad other key", units: map[string]string{"10-x": "[Match]\nIBDevice=mlx4_0\n"}, want: []string{
 			`unit-matches-nothing: 10-x.ibnetwork matches nothing: IBDevice=mlx4_0 ` +
 				`(/etc/systemd/network/10-x.ibnetwork:2:10) does not fit mlx5_4 | compare [Match] with: ibnetctl list; ibnetctl ports`}},
+		{name: "bad link moved away", units: map[string]string{"10-x": "[Match]\nName=ibp9s0\n", "20-b": "[Match]\nName=ibp4s0\n"},
+			sys: func(s *link.Snapshot) { s.Links[3].Parent = 99 }, want: []string{
+				"unit-matches-nothing: 10-x.ibnetwork matches nothing: no link fits Name=ibp9s0 (/etc/systemd/network/10-x.ibnetwork:2:6); " +
+					"this host has ibp4s0, ibp5s0; port mlx5_5/1 has no interface of its own in this network namespace | " +
+					"if it is in another one: ip -n NAMESPACE link set ibp9s0 netns 1; if not: write Name=ibp4s0, or Type=infiniband for " +
+					"every IPoIB link"}},
+		{name: "bad device moved away", units: map[string]string{"10-x": "[Match]\nIBDevice=mlx4_0\n"},
+			sys: func(s *link.Snapshot) { s.Host.RDMAExclusive = true }, want: []string{
+				"unit-matches-nothing: 10-x.ibnetwork matches nothing: IBDevice=mlx4_0 (/etc/systemd/network/10-x.ibnetwork:2:10) does not fit " +
+					"mlx5_4; RDMA devices of other network namespaces are not seen here (rdma system: netns exclusive) | compare [Match] with: " +
+					"ibnetctl list; ibnetctl ports; ip netns exec NAMESPACE rdma dev. Name= and PortGUID= match an IPoIB link wherever its " +
+					"RDMA device is"}},
 		{name: "bad behind another", units: map[string]string{"10-a": "[Match]\nName=ib*\n", "20-b": "[Match]\nName=ibp5s0\n"}, want: []string{
 			"unit-overridden: 20-b.ibnetwork applies to nothing: 10-a.ibnetwork comes first for ibp5s0 | remove one of the two, or " +
 				"narrow [Match] of 10-a.ibnetwork"}},

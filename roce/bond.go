@@ -79,6 +79,10 @@ func (p *planner) noDevice() link.Reason {
 			why.Next = "modprobe " + m
 		}
 	}
+	if p.b.Base.Host.RDMAExclusive {
+		why.Text += " in this network namespace (rdma system: netns exclusive)"
+		why.Next += "; if it is in another one: ip netns exec NAMESPACE rdma dev"
+	}
 	return why
 }
 

@@ -818,6 +818,11 @@ static struct attribute *swib_attrs[] = {
 
 static const struct attribute_group swib_group = { .attrs = swib_attrs };
 
+/* As in mlx5: a device without it cannot be moved to another network namespace. */
+static void swib_disassociate_ucontext(struct ib_ucontext *context)
+{
+}
+
 const struct ib_device_ops swib_dev_ops = {
 	.owner = THIS_MODULE,
 	.driver_id = RDMA_DRIVER_UNKNOWN,
@@ -837,6 +842,7 @@ const struct ib_device_ops swib_dev_ops = {
 	.destroy_srq = swib_destroy_srq,
 	.detach_mcast = swib_detach_mcast,
 	.device_group = &swib_group,
+	.disassociate_ucontext = swib_disassociate_ucontext,
 	.get_dev_fw_str = swib_fw_str,
 	.get_dma_mr = swib_get_dma_mr,
 	.get_link_layer = swib_link_layer,

@@ -133,6 +133,7 @@ func (d *Daemon) result(op link.Op, unit string, err error) *absence {
 		args = append(args, "unit", unit)
 	}
 	var later *card.InProgress
+	var held heldError
 	switch {
 	case err == nil:
 		d.done(op)
@@ -141,6 +142,10 @@ func (d *Daemon) result(op link.Op, unit string, err error) *absence {
 		return nil
 	case errors.As(err, &later):
 		d.addOngoing(op, unit, later, args...)
+		return nil
+	case errors.As(err, &held):
+		d.failed(op)
+		d.log.Debug("held back", append(args, "after", held.by.String())...)
 		return nil
 	}
 	v, why := classify(op, err)

@@ -26,10 +26,15 @@ type Kernel struct {
 // and others get the processor, while the last are still worked on.
 const pipeline = 16
 
-// Apply carries out steps in order and calls done for each as soon as its
+// Apply carries out steps in order and calls report for each as soon as its
 // result is known. Netlink requests go out many in one system call; one that
-// fails does not keep the others from being tried.
-func (k *Kernel) Apply(ctx context.Context, steps []link.Step, done func(op link.Op, err error)) {
+// fails holds back those that depend on it, and no others.
+func (k *Kernel) Apply(ctx context.Context, steps []link.Step, report func(op link.Op, err error)) {
+	var failed failures
+	done := func(op link.Op, err error) {
+		failed.note(op, err)
+		report(op, err)
+	}
 	var batch []rtnl.Request
 	var ops []link.Op
 	made := map[string]int{}
@@ -59,6 +64,14 @@ func (k *Kernel) Apply(ctx context.Context, steps []link.Step, done func(op link
 			return
 		}
 		op := s.Op
+		if awaits(op, ops) {
+			flush()
+			fresh = false
+		}
+		if err := failed.hold(op); err != nil {
+			done(op, err)
+			continue
+		}
 		t := op.Target()
 		add := adds(op)
 		if t.Ifindex == 0 && t.Link != "" && !add {

@@ -47,9 +47,15 @@ var theTruth = &link.Truth{AdapterMTU: 4092, ConnectedMTU: 65520,
 func (s *memory) truth() *link.Truth { return theTruth }
 
 func (s *memory) Apply(ctx context.Context, steps []link.Step, done func(link.Op, error)) {
+	var failed failures
 	for _, st := range steps {
 		if ctx.Err() != nil {
 			return
+		}
+		if err := failed.hold(st.Op); err != nil {
+			failed.note(st.Op, err)
+			done(st.Op, err)
+			continue
 		}
 		s.mu.Lock()
 		var err error
@@ -62,6 +68,7 @@ func (s *memory) Apply(ctx context.Context, steps []link.Step, done func(link.Op
 		s.ops = append(s.ops, st.Op.String())
 		w := s.wake
 		s.mu.Unlock()
+		failed.note(st.Op, err)
 		done(st.Op, err)
 		if w != nil {
 			w(Scope{Addrs: true})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -92,5 +93,20 @@ func TestVRF(t *testing.T) {
 			}
 			return ""
 		})
+
+		// A VRF that cannot be made, for its name is another one of a link: nothing is set outside of it.
+		monitor := g.Start("ip", "-4", "monitor", "address")
+		g.Sh("ip link property add dev ib0 altname green")
+		g.Write(unitDir+"10-ib1.ibnetwork", "[Match]\nName=ib1\n[VRF]\nName=green\nTable=102\n[Network]\nAddress=10.8.0.1/24\n")
+		d.wait("ib1", "VRF green refused", 20*time.Second, func(s link.Status) bool { return attr(s, "VRF").Why.Code == link.CodeNameTaken })
+		g.Sh("ip link property del dev ib0 altname green")
+		d.p.Signal(syscall.SIGHUP)
+		d.configured("ib1", 40*time.Second)
+		if out := monitor.Output(); strings.Contains(out, "Deleted") {
+			g.Errorf("ib1 had its address before it was in the VRF:\n%s", out)
+		}
+		if log := d.p.Output(); strings.Contains(log, "does not find") {
+			g.Errorf("a second message hides the first:\n%s", tail(log, 12))
+		}
 	})
 }

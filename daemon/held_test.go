@@ -1,0 +1,77 @@
+package daemon
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ibnetworkd/internal/kernel/nl"
+	"ibnetworkd/link"
+)
+
+// Where an operation is refused, those that depend on it are not tried: addresses would be set in the main table,
+// and a second message would hide the first.
+func TestHeldBack(t *testing.T) {
+	refuse := func(match func(op link.Op) bool) func(link.Op) error {
+		return func(op link.Op) error {
+			if match(op) {
+				return &nl.Error{What: "what", Errno: unix.EOPNOTSUPP, Message: "no"}
+			}
+			return nil
+		}
+	}
+	vrf := "[Match]\nName=ib0\n[VRF]\nName=red\nTable=100\n[Network]\nAddress=10.0.0.1/24\n[Route]\nDestination=10.9.0.0/16\n" +
+		"Gateway=10.0.0.2\n"
+	hop := "[Match]\nName=ib0\n[Network]\nAddress=10.0.0.1/24\n[NextHop]\nId=7\nGateway=10.0.0.2\n[Route]\n" +
+		"Destination=10.9.0.0/16\nNextHop=7\n"
+	for name, tt := range map[string]struct {
+		unit    string
+		refused func(op link.Op) bool
+		never   []string // operations that must not be tried meanwhile
+
+	}{
+		"a VRF": {vrf, func(op link.Op) bool { _, ok := op.(link.AddVRF); return ok },
+			[]string{"ip address add", "ip route", "master"}},
+		"a link in a VRF": {vrf, func(op link.Op) bool { _, ok := op.(link.SetMaster); return ok },
+			[]string{"ip address add", "ip route"}},
+		"a nexthop": {hop, func(op link.Op) bool { _, ok := op.(link.SetNextHop); return ok },
+			[]string{"ip route add"}},
+		"a child": {"[Match]\nName=ib0\n[Partition]\nPartitionKey=0x8001\n",
+			func(op link.Op) bool { _, ok := op.(link.AddChild); return ok }, []string{"dev ib0.8001", "set ib0.8001"}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := system(t, 1)
+			s.fail = refuse(tt.refused)
+			r := launch(t, s, &notes{}, map[string]string{"10-ib0.ibnetwork": tt.unit,
+				"20-child.ibnetwork": "[Match]\nName=ib0.8001\n[Network]\nAddress=10.0.1.1/24\n"})
+			defer r.stop()
+			for range 2 {
+				time.Sleep(time.Minute) // tried again
+				synctest.Wait()
+				tried := strings.Join(s.take(), "\n")
+				for _, n := range tt.never {
+					if strings.Contains(tried, n) {
+						t.Errorf("%s is refused, and there is %q:\n%s", name, n, tried)
+					}
+				}
+			}
+			if st := r.link("ib0"); name != "a child" && (st.State == link.StateConfigured || st.Reason().Text == "") {
+				t.Errorf("%s is refused: ib0 is %s, %+v", name, st.State, st.Reason())
+			}
+			if n := strings.Count(r.log.String(), `error="what: operation`); n != 1 {
+				t.Errorf("%s is refused: %d warnings:\n%s", name, n, r.log.String())
+			}
+			s.mu.Lock()
+			s.fail = nil
+			s.mu.Unlock()
+			time.Sleep(20 * time.Minute)
+			synctest.Wait()
+			if st := r.link("ib0"); st.State != link.StateConfigured {
+				t.Errorf("%s is not refused any more: ib0 is %s, %+v", name, st.State, st.Reason())
+			}
+		})
+	}
+}

@@ -18,6 +18,7 @@ import (
 
 	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/plan"
+	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/packet"
 	"ibnetworkd/link"
 	"ibnetworkd/link/dhcp"
@@ -82,9 +83,10 @@ type wanted struct {
 	make      func(seed uint64, kept *link.Lease, inUse bool) machine
 	cfg       any
 	id        []byte
-	byRouter  bool // a router advertisement has begun it
-	noAddress bool // UseAddress=no
-	hwlen     int  // of the link's hardware addresses
+	who       identity // that id is made from
+	byRouter  bool     // a router advertisement has begun it
+	noAddress bool     // UseAddress=no
+	hwlen     int      // of the link's hardware addresses
 	broadcast []byte
 	carrier   bool
 	downs     uint32 // losses of it
@@ -135,7 +137,7 @@ func (c *Clients) store(six bool) store {
 func (c *Clients) Update(v daemon.View) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	want, none := wants(v, c.began)
+	want, none := c.wants(v)
 	c.forget(none)
 	if len(want) == 0 && len(c.want) == 0 && len(c.views) == 0 {
 		return
@@ -165,9 +167,22 @@ func (c *Clients) began(l *link.Link) units.DHCPv6Start {
 	return units.DHCPv6Solicit
 }
 
+// identity is what identifiers of a link are made from: of a bond that is the same for its life, and for that of its lease.
+func (c *Clients) identity(v daemon.View, l *link.Link) identity {
+	var kept ib.HWAddr
+	for _, six := range families {
+		if w, ok := c.want[key{l.Index, six}]; ok && w.who.slave {
+			kept = w.who.hwaddr
+		} else if s, ok := c.saved[savedKey{l.Name, six}]; ok && !kept.IsValid() {
+			kept = s.Slave
+		}
+	}
+	return identify(v, l, kept)
+}
+
 // wants lists the links that are to have a client, and those whose unit waits for a router to
-// begin DHCPv6; began is how routers have begun it.
-func wants(v daemon.View, began func(*link.Link) units.DHCPv6Start) (out map[key]wanted, none []*link.Link) {
+// begin DHCPv6.
+func (c *Clients) wants(v daemon.View) (out map[key]wanted, none []*link.Link) {
 	add := func(l *link.Link, six bool, w wanted) {
 		w.name, w.hwlen, w.downs, w.addrs = l.Name, l.HWAddr.Len(), l.CarrierDowns, l.Addresses
 		w.broadcast, w.carrier = l.AllHosts(), l.Up() && l.Carrier()
@@ -182,11 +197,12 @@ func wants(v daemon.View, began func(*link.Link) units.DHCPv6Start) (out map[key
 		if u == nil || l.Type != link.ARPHRDInfiniBand && l.Type != 1 {
 			continue
 		}
+		who := c.identity(v, l)
 		if u.UsesDHCP() {
-			add(l, false, wanted4(v.Snapshot, l, u))
+			add(l, false, wanted4(v.Snapshot, l, u, who))
 		}
-		if start, byRouter := start6(l, u, began(l)); start != units.DHCPv6None {
-			add(l, true, wanted6(v.Snapshot, l, u, start, byRouter))
+		if start, byRouter := start6(l, u, c.began(l)); start != units.DHCPv6None {
+			add(l, true, wanted6(v.Snapshot, l, u, who, start, byRouter))
 		} else if byRouter {
 			none = append(none, l)
 		}
@@ -406,7 +422,11 @@ func (c *Clients) after(x *client, frames []dhcp.Send) {
 }
 
 func (x *client) save(l *link.Lease) saved {
-	return saved{Link: x.name, Ifindex: x.index, ClientID: x.id, ByRouter: x.byRouter, Lease: *l}
+	s := saved{Link: x.name, Ifindex: x.index, ClientID: x.id, ByRouter: x.byRouter, Lease: *l}
+	if x.who.slave {
+		s.Slave = x.who.hwaddr
+	}
+	return s
 }
 
 // note keeps a lease for a restart, and logs it.

@@ -20,19 +20,19 @@ const msgLease = "8c6f0a5f2bb84b4a9e6c1f0e4d4f9b27"
 func as(id string, args ...any) []any { return append(args, journal.MessageID, id) }
 
 // wanted4 is the client of IPv4 of a link.
-func wanted4(s *link.Snapshot, l *link.Link, u *units.Unit) wanted {
-	cfg := config4(s, l, u)
-	return wanted{cfg: cfg, id: cfg.ClientID,
+func wanted4(s *link.Snapshot, l *link.Link, u *units.Unit, who identity) wanted {
+	cfg := config4(s, l, u, who)
+	return wanted{cfg: cfg, id: cfg.ClientID, who: who,
 		make: func(seed uint64, kept *link.Lease, inUse bool) machine { return dhcp.New(cfg, seed, kept, inUse) }}
 }
 
 // wanted6 is the client of IPv6 of a link, which is to begin in a way.
-func wanted6(s *link.Snapshot, l *link.Link, u *units.Unit, start units.DHCPv6Start, byRouter bool) wanted {
-	cfg := config6(s, l, u)
+func wanted6(s *link.Snapshot, l *link.Link, u *units.Unit, who identity, start units.DHCPv6Start, byRouter bool) wanted {
+	cfg := config6(s, l, u, who)
 	cfg.Information = start == units.DHCPv6Information
-	return wanted{cfg: cfg, id: binary.BigEndian.AppendUint32(slices.Clip(cfg.ClientID), cfg.IAID), byRouter: byRouter,
-		noAddress: !u.DHCPv6.UseAddress.Or(true),
-		make:      func(seed uint64, kept *link.Lease, inUse bool) machine { return dhcp6.New(cfg, seed, kept, inUse) }}
+	return wanted{cfg: cfg, id: binary.BigEndian.AppendUint32(slices.Clip(cfg.ClientID), cfg.IAID), who: who,
+		byRouter: byRouter, noAddress: !u.DHCPv6.UseAddress.Or(true),
+		make: func(seed uint64, kept *link.Lease, inUse bool) machine { return dhcp6.New(cfg, seed, kept, inUse) }}
 }
 
 // start6 is how the DHCPv6 client of a link is to begin, and whether by router advertisements.
@@ -46,12 +46,12 @@ func start6(l *link.Link, u *units.Unit, began units.DHCPv6Start) (start units.D
 }
 
 // config4 is how the client of IPv4 presents itself.
-func config4(s *link.Snapshot, l *link.Link, u *units.Unit) dhcp.Config {
+func config4(s *link.Snapshot, l *link.Link, u *units.Unit, who identity) dhcp.Config {
 	d := &u.DHCPv4
 	c := dhcp.Config{
 		HType: l.Type, HWAddr: l.HWAddr, Vendor: d.VendorClass.V, Broadcast: d.RequestBroadcast.V,
 		Probe: d.SendDecline.V, Release: d.SendRelease.Or(true),
-		ClientID: dhcp.ClientID(d.ClientIdentifier.V, l.Type, l.HWAddr, predictable(l), s.Host.Facts.MachineID, d.IAID),
+		ClientID: dhcp.ClientID(d.ClientIdentifier.V, l.Type, who.hwaddr, who.name, s.Host.Facts.MachineID, d.IAID),
 		Hostname: sentName(s, d.SendHostname, d.Hostname), Request: valuesOf(d.RequestOptions),
 	}
 	c.Allow, c.Deny = valuesOf(d.AllowList), valuesOf(d.DenyList)
@@ -59,12 +59,12 @@ func config4(s *link.Snapshot, l *link.Link, u *units.Unit) dhcp.Config {
 }
 
 // config6 is how the client of IPv6 presents itself.
-func config6(s *link.Snapshot, l *link.Link, u *units.Unit) dhcp6.Config {
+func config6(s *link.Snapshot, l *link.Link, u *units.Unit, who identity) dhcp6.Config {
 	d := &u.DHCPv6
-	mac := l.HWAddr.Bytes()
+	mac := who.hwaddr.Bytes()
 	iaid, ok := d.IAID.Get()
 	if !ok {
-		iaid = dhcp.InterfaceID(predictable(l), mac)
+		iaid = dhcp.InterfaceID(who.name, mac)
 	}
 	return dhcp6.Config{
 		ClientID: dhcp6.ClientID(d, s.Host.Facts.MachineID, mac, l.Type), IAID: iaid, HWServers: dhcp6.HWServers(l.Type, l.Broadcast),

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/link"
 )
@@ -20,6 +21,7 @@ type saved struct {
 	Ifindex  int        `json:"ifindex"`
 	ClientID []byte     `json:"client_id"`
 	ByRouter bool       `json:"by_router,omitempty"` // a router advertisement has begun the client
+	Slave    ib.HWAddr  `json:"slave,omitzero"`      // of which a bond's ClientID is made
 	Lease    link.Lease `json:"lease"`
 }
 

@@ -94,14 +94,14 @@ func TestStart6(t *testing.T) {
 			t.Errorf("%d: %s, want %s", i, got, c.want)
 		}
 		if got != units.DHCPv6None {
-			all.want = map[key]wanted{{l.Index, true}: wanted6(&link.Snapshot{}, l, u, got, byRouter)}
+			all.want = map[key]wanted{{l.Index, true}: wanted6(&link.Snapshot{}, l, u, identity{}, got, byRouter)}
 		}
 	}
 	// One that the unit itself has begun ends with DHCP=.
 	asks, _ := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=ib0\n[Network]\nIPv6AcceptRA=yes\nDHCP=ipv6\n"))
 	l.Router = link.RouterFlags{}
 	start, byRouter := start6(l, asks, units.DHCPv6None)
-	own := &Clients{want: map[key]wanted{{l.Index, true}: wanted6(&link.Snapshot{}, l, asks, start, byRouter)}}
+	own := &Clients{want: map[key]wanted{{l.Index, true}: wanted6(&link.Snapshot{}, l, asks, identity{}, start, byRouter)}}
 	if got, _ := start6(l, u, own.began(l)); start != units.DHCPv6Solicit || got != units.DHCPv6None {
 		t.Errorf("%s with DHCP=ipv6, then %s", start, got)
 	}
@@ -162,7 +162,7 @@ func TestInUse(t *testing.T) {
 	lease := &link.Lease{Address: netip.MustParsePrefix("fd00:11::100/128")}
 	for text, want := range map[string]bool{"": false, "[DHCPv6]\nUseAddress=yes\n": false, "[DHCPv6]\nUseAddress=no\n": true} {
 		u, _ := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=ib0\n[Network]\nDHCP=ipv6\n"+text))
-		w := wanted6(&link.Snapshot{}, l, u, units.DHCPv6Solicit, false)
+		w := wanted6(&link.Snapshot{}, l, u, identity{}, units.DHCPv6Solicit, false)
 		if w.inUse(lease) != want {
 			t.Errorf("%q: %t", text, !want)
 		}

@@ -13,7 +13,13 @@ import (
 // dnsmasq is the DHCP server of the guest, in the background.
 func dnsmasq(g *lab.G, args ...string) (stop func()) {
 	g.Helper()
-	g.Sh("%s", "dnsmasq --conf-file=/dev/null --port=0 --user=root --no-ping --bind-interfaces --except-interface=lo "+
+	return dnsmasqBy(g, "", args...)
+}
+
+// dnsmasqBy does so by another command, such as ip netns exec NAME.
+func dnsmasqBy(g *lab.G, by string, args ...string) (stop func()) {
+	g.Helper()
+	g.Sh("%s", by+" dnsmasq --conf-file=/dev/null --port=0 --user=root --no-ping --bind-interfaces --except-interface=lo "+
 		"--dhcp-leasefile=/tmp/leases --log-dhcp --log-facility=/tmp/dnsmasq.log --pid-file=/tmp/dnsmasq.pid "+strings.Join(args, " "))
 	return func() {
 		g.Helper()
@@ -97,7 +103,7 @@ func TestDHCPClient(t *testing.T) {
 	}
 	lab.Run(t, c, func(g *lab.G) {
 		unpack(g)
-		manager := lab.SM{Partitions: defaultPartition + onePartition, File: "/tmp/partitions.conf"}
+		manager := lab.SM{Dev: "swib2", Partitions: defaultPartition + onePartition, File: "/tmp/partitions.conf"}
 		sm := g.SM(manager)
 		d := startDaemon(g)
 		d.configured("ib2", 20*time.Second)
@@ -187,7 +193,58 @@ func TestDHCPClient(t *testing.T) {
 
 		d.released("one", leasedAddress)
 		stop()
+		leaseOfBond(g, d)
 	})
+}
+
+// leaseOfBond has ib0 and ib1 in a bond with DHCP from ib2, and cuts the cable of the active one: servers know the bond
+// by the same identifier, its address stays, and so does a TCP connection.
+func leaseOfBond(g *lab.G, d *service) {
+	g.Helper()
+	g.Sh("rm -f %s*.ibnetwork", unitDir)
+	d.p.Signal(syscall.SIGHUP)
+	g.Sh("rm -f /tmp/leases; ip netns add peer; ip link set ib2 netns peer; ip -n peer link set lo up; ip -n peer link set ib2 up; " +
+		"ip -n peer address add 10.4.0.2/24 dev ib2")
+	stop := dnsmasqBy(g, "ip netns exec peer", "--interface=ib2", "--dhcp-authoritative", "--dhcp-range=10.4.0.100,10.4.0.109,1h")
+	g.Write(unitDir+"20-ports.ibnetwork", "[Match]\nName=ib0 ib1\n[Bond]\nName=ipbond\nPrimary=ib0\nMIIMonitorSec=10ms\n")
+	g.Write(unitDir+"10-bond.ibnetwork", "[Match]\nName=ipbond\n[Network]\nDHCP=ipv4\n[DHCPv4]\nClientIdentifier=mac\n")
+	d.p.Signal(syscall.SIGHUP)
+	address := d.leased("ipbond", "10.4.0.10", 60*time.Second)
+	active := func(name string) {
+		g.Helper()
+		g.WaitFor(30*time.Second, func() string {
+			if s := d.status("ipbond"); s.State != link.StateConfigured || attr(s, "ActiveSlave").Actual != name || attr(s, "DHCP").Why.Code != "" {
+				return attr(s, "ActiveSlave").Actual + " is active; DHCP: " + attr(s, "DHCP").Actual
+			}
+			return ""
+		})
+	}
+	active("ib0")
+	_, mark := served(g, 0)
+	monitor := g.Start("ip", "-4", "monitor", "address")
+	stream := newStream(g)
+	for _, cut := range []struct{ cable, active string }{{"down", "ib1"}, {"up", "ib0"}} {
+		g.Ctl("link h0/1 %s", cut.cable)
+		active(cut.active)
+	}
+	g.WaitFor(10*time.Second, func() string {
+		text, _ := served(g, mark)
+		if strings.Count(text, "DHCPACK") < 2 || strings.Contains(text, "DHCPDISCOVER") {
+			return "the server was not asked to confirm the lease, but:\n" + text
+		}
+		return ""
+	})
+	if got := leasedAddress(g, "ipbond"); got != address || strings.Contains(monitor.Output(), "Deleted") {
+		g.Errorf("ipbond had %s, has %s:\n%s", address, got, monitor.Output())
+	}
+	stream.reset()
+	time.Sleep(500 * time.Millisecond)
+	if quiet := stream.silence(); quiet > 400*time.Millisecond {
+		g.Errorf("TCP has stopped for %v", quiet)
+	}
+	stream.close()
+	monitor.Kill()
+	stop()
 }
 
 // The client in the sandbox of its service: packet sockets come from a process without

@@ -221,7 +221,7 @@ func planLease(b *Builder, l *Link, u *units.Unit, d *DHCP, six, needed bool, wa
 	case waits:
 		a.Why = wait
 		b.Block(t, nil, needed, wait)
-	case d.State == DHCPStopped && local != (Reason{}):
+	case (d.State == DHCPStopped || d.State == DHCPKept) && local != (Reason{}):
 		a.Why = local
 		b.Block(t, nil, needed, local)
 	case d.Lease == nil || d.Tries > 0 || d.Refusal != "" || d.Trouble != "":

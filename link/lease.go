@@ -39,6 +39,7 @@ type DHCPState string
 // The states of a DHCP client.
 const (
 	DHCPStopped    DHCPState = "stopped"    // the link has no carrier
+	DHCPKept       DHCPState = "kept"       // the lease is of before the daemon was started
 	DHCPSelecting  DHCPState = "selecting"  // DHCPDISCOVER or Solicit is sent
 	DHCPRequesting DHCPState = "requesting" // an offer is requested
 	DHCPRebooting  DHCPState = "rebooting"  // a former lease is requested again, or confirmed

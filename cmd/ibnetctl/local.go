@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/daemon/dhcpclient"
 	"ibnetworkd/daemon/plan"
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/version"
@@ -45,12 +48,20 @@ func (a *app) observe(context.Context) (*system, error) {
 	if err != nil {
 		return nil, err
 	}
-	if r := a.report(); r != nil {
-		r.Inform(snap)
-	}
+	a.inform(snap)
 	sys := newSystem(snap, set, rec)
 	sys.live = a.root == ""
 	return sys, nil
+}
+
+// inform adds what only the daemon knows of links: of one that runs what it reports, of one that does not the
+// leases with which it would begin.
+func (a *app) inform(snap *link.Snapshot) {
+	if r := a.report(); r != nil {
+		r.Inform(snap)
+		return
+	}
+	dhcpclient.New(slog.New(slog.DiscardHandler), a.path(filepath.Join(stateDir, dhcpclient.Dir)), "", func(map[int]bool) {}).Complete(snap)
 }
 
 // record reads what the daemon has noted as its own; it is empty where there is

@@ -194,7 +194,7 @@ func (a *App) build(h host) error {
 	}
 	a.events = events
 	sockets := packet.Opener(filepath.Join(a.o.StateDir, "packet.sock"))
-	a.dhcp = dhcpclient.New(a.log, filepath.Join(a.o.StateDir, "leases"), sockets, rereadLinks)
+	a.dhcp = dhcpclient.New(a.log, filepath.Join(a.o.StateDir, dhcpclient.Dir), sockets, rereadLinks)
 	a.probes = arpprobe.New(a.log, sockets, rereadLinks)
 	a.remote = remote.New(a.log, askRemote, func() { inbox.Wake(daemon.Scope{RDMA: true}) })
 	watchdog, _ := sd.SdWatchdogEnabled(false)

@@ -223,7 +223,7 @@ func (c *Clients) of(l *link.Link, six bool) *link.DHCP {
 	if !ok || s.Ifindex != l.Index || s.Lease.Over(seconds(now())) {
 		return nil
 	}
-	v := &link.DHCP{State: link.DHCPStopped, Lease: &s.Lease}
+	v := &link.DHCP{State: link.DHCPKept, Lease: &s.Lease}
 	c.views[k] = v
 	return v
 }

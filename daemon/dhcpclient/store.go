@@ -15,6 +15,9 @@ import (
 	"ibnetworkd/link"
 )
 
+// Dir is the directory of leases below that of the daemon's state.
+const Dir = "leases"
+
 // saved is a lease as it is kept over a restart.
 type saved struct {
 	Link     string     `json:"link"`

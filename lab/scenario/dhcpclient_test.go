@@ -139,6 +139,10 @@ func TestDHCPClient(t *testing.T) {
 		_, mark := served(g, 0)
 		monitor := g.Start("ip", "monitor", "address")
 		d.kill()
+		plan, status := g.Exec("ibnetctl", "plan"), g.Exec("ibnetctl", "--no-pager", "status", "ib0")
+		if strings.Contains(plan, "ip ") || !strings.Contains(status, "kept: "+first["ib0"]) {
+			g.Errorf("without the daemon, a valid lease is to go, or is not shown:\n%s%s", plan, status)
+		}
 		d.start()
 		for name := range first {
 			if got := d.leased(name, first[name], 20*time.Second); got != first[name] {
@@ -206,7 +210,8 @@ func leaseOfBond(g *lab.G, d *service) {
 	g.Sh("rm -f /tmp/leases; ip netns add peer; ip link set ib2 netns peer; ip -n peer link set lo up; ip -n peer link set ib2 up; " +
 		"ip -n peer address add 10.4.0.2/24 dev ib2")
 	stop := dnsmasqBy(g, "ip netns exec peer", "--interface=ib2", "--dhcp-authoritative", "--dhcp-range=10.4.0.100,10.4.0.109,1h")
-	g.Write(unitDir+"20-ports.ibnetwork", "[Match]\nName=ib0 ib1\n[Bond]\nName=ipbond\nPrimary=ib0\nMIIMonitorSec=10ms\n")
+	g.Write(unitDir+"20-ports.ibnetwork", "[Match]\nName=ib0 ib1\n[IPoIB]\nMode=datagram\n[Link]\nMTUBytes=2044\n"+
+		"[Bond]\nName=ipbond\nPrimary=ib0\nMIIMonitorSec=10ms\n")
 	g.Write(unitDir+"10-bond.ibnetwork", "[Match]\nName=ipbond\n[Network]\nDHCP=ipv4\n[DHCPv4]\nClientIdentifier=mac\n")
 	d.p.Signal(syscall.SIGHUP)
 	address := d.leased("ipbond", "10.4.0.10", 60*time.Second)

@@ -160,12 +160,7 @@ func TestLinkDuringSweep(t *testing.T) {
 				attr, mod := mad.AttrPortInfo, tt.port
 				if tt.table {
 					attr, mod = mad.AttrSwitchPortState, 0
-					if err := w.sim.SetPortInfo(sw, 0, func(p *mad.PortInfo) {
-						p.SetCapMask(p.CapMask() | mad.CapMask2Supported)
-						p.SetCapMask2(p.CapMask2() | mad.Cap2SwitchPortState)
-					}); err != nil {
-						t.Fatal(err)
-					}
+					w.tabulate(t, sw)
 				}
 				if tt.before != nil {
 					tt.before(w, sw)

@@ -22,7 +22,7 @@ type pathLevels struct {
 // for, before the first block of these is written. Hosts that have path records with
 // other levels must ask again: on their old ones the new tables may close a loop.
 func (w *sweep) setLevels(context.Context) error {
-	s, next := w.s, pathLevels{w.s.prog.want.sl, switchGUIDs(w.f)}
+	s, next := w.s, pathLevels{w.s.prog.want.sl, w.f.SwitchGUIDs()}
 	changed := w.newLevels(&s.prog.levels, next.sl)
 	asked := 0
 	for _, e := range w.f.EndPorts {

@@ -136,12 +136,7 @@ func TestSlowTable(t *testing.T) {
 			w := newWorld(t, f, simfabric.Options{DelayMin: 20 * time.Microsecond, DelayMax: 20 * time.Microsecond})
 			defer w.close()
 			sw := f.Nodes[f.Switches[0].Node].GUID
-			if err := w.sim.SetPortInfo(sw, 0, func(p *mad.PortInfo) {
-				p.SetCapMask(p.CapMask() | mad.CapMask2Supported)
-				p.SetCapMask2(p.CapMask2() | mad.Cap2SwitchPortState)
-			}); err != nil {
-				t.Fatal(err)
-			}
+			w.tabulate(t, sw)
 			late := func(tr transport.Transport) transport.Transport { return &lateTable{tr, slow} }
 			s, _ := w.managerOn(f.SMPort, engine.Config{Sweep: -1}, late)
 			w.up(time.Minute)

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -38,6 +39,17 @@ func (s *shifted) Recv(ctx context.Context, b []transport.Packet) (int, error) {
 	return n, err
 }
 
+// tabulate gives a switch a table of the states of its ports.
+func (w *world) tabulate(t *testing.T, sw ib.GUID) {
+	t.Helper()
+	if err := w.sim.SetPortInfo(sw, 0, func(p *mad.PortInfo) {
+		p.SetCapMask(p.CapMask() | mad.CapMask2Supported)
+		p.SetCapMask2(p.CapMask2() | mad.Cap2SwitchPortState)
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A switch that has the states of all its ports in a table gets no requests for those
 // without a link, wherever the others are; one with a nonsensical table does.
 func TestPortStateTable(t *testing.T) {
@@ -49,12 +61,7 @@ func TestPortStateTable(t *testing.T) {
 		{9, 200, true}} {
 		inWorld(t, gen.Star(tt.hosts, tt.ports), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 			sw := f.Nodes[f.Switches[0].Node].GUID
-			if err := w.sim.SetPortInfo(sw, 0, func(p *mad.PortInfo) {
-				p.SetCapMask(p.CapMask() | mad.CapMask2Supported)
-				p.SetCapMask2(p.CapMask2() | mad.Cap2SwitchPortState)
-			}); err != nil {
-				t.Fatal(err)
-			}
+			w.tabulate(t, sw)
 			// The hosts' cables go to any ports.
 			r := rand.New(rand.NewPCG(uint64(seed), 9))
 			to := r.Perm(tt.ports)

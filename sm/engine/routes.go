@@ -3,11 +3,12 @@ package engine
 import (
 	"cmp"
 	"fmt"
+	"math"
+
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/qos"
 	"ibnetworkd/sm/route"
-	"math"
 )
 
 // routes is what was computed for fab.
@@ -68,15 +69,6 @@ func levels(q *qos.Options) int {
 		return min(8, qos.VLs(qos.Code(q.MaxVLs)))
 	}
 	return 8
-}
-
-// switchGUIDs are those of the switches, by index.
-func switchGUIDs(f *fabric.Fabric) []ib.GUID {
-	out := make([]ib.GUID, len(f.Switches))
-	for i := range out {
-		out[i] = f.Nodes[f.Switches[i].Node].GUID
-	}
-	return out
 }
 
 // fallFactor is by how much the busiest link may get busier, beside what the

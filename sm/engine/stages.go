@@ -98,7 +98,7 @@ func (w *sweep) route(ctx context.Context) error {
 		s.compareRoutes(&r.Result)
 		s.sayDrains(f)
 		s.prog.want = routes{lft: r.LFT, sl: r.SL, layers: r.NumLayers, engine: r.Engine, order: r.Order, worst: r.Worst, levels: opt.Layers,
-			bound: r.Bound, qos: r.qos, trunk: r.Trunk, at: switchGUIDs(g)}
+			bound: r.Bound, qos: r.qos, trunk: r.Trunk, at: g.SwitchGUIDs()}
 		s.served.mcastDirty = s.served.mcastDirty || !slices.Equal(opt.Trunk, r.Trunk)
 		if r.SL != nil && len(own) > 0 {
 			s.warnOnce("policy", "routes need service levels for themselves here, those chosen for something else are not used",

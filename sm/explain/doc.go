@@ -71,7 +71,7 @@ func Compute(f *fabric.Fabric, opt Options, previous *Routes) (*Routes, error) {
 	ro.Previous, ro.Order, ro.Layers = nil, nil, 0
 	if previous != nil {
 		ro.Previous, ro.Order = carried(previous, f), previous.Order
-		at := switches(previous.Fabric)
+		at := previous.Fabric.SwitchGUIDs()
 		ro.SL, ro.Trunk = previous.SL.Carry(at, f), route.CarryTrunk(previous.Trunk, at, f)
 	}
 	if opt.QoS {
@@ -117,15 +117,6 @@ func (r *Routes) unused() (out []int32) {
 // Recognize and Compare leave them out; a subnet manager that is still at work may
 // bring them up.
 func (r *Routes) Inactive() int { return len(r.unused()) }
-
-// switches are the node GUIDs of the switches, by index.
-func switches(f *fabric.Fabric) []ib.GUID {
-	out := make([]ib.GUID, len(f.Switches))
-	for i := range out {
-		out[i] = f.Nodes[f.Switches[i].Node].GUID
-	}
-	return out
-}
 
 // carried are the rows of tables by the switch indices of another fabric.
 func carried(r *Routes, f *fabric.Fabric) [][]uint8 {

@@ -93,6 +93,15 @@ func (f *Fabric) PortRange(node int32) (first, count int32) {
 	return n.ports, int32(n.NumPorts) + 1
 }
 
+// SwitchGUIDs are the node GUIDs of the switches, by index.
+func (f *Fabric) SwitchGUIDs() []ib.GUID {
+	out := make([]ib.GUID, len(f.Switches))
+	for i := range out {
+		out[i] = f.Nodes[f.Switches[i].Node].GUID
+	}
+	return out
+}
+
 // NodeByGUID finds a node index, or None.
 func (f *Fabric) NodeByGUID(g ib.GUID) int32 {
 	i, ok := slices.BinarySearchFunc(f.Nodes, g, func(n Node, g ib.GUID) int { return cmpGUID(n.GUID, g) })

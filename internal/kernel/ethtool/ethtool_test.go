@@ -17,11 +17,7 @@ func message(t testing.TB, cmd uint8, f func(*nl.Builder)) []byte {
 		w.Uint32(unix.ETHTOOL_A_HEADER_DEV_INDEX, 7).String(unix.ETHTOOL_A_HEADER_DEV_NAME, "eth7")
 	})
 	f(w)
-	b, err := w.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return kerneltest.Bytes(t, w)
 }
 
 func coalesce(w *nl.Builder) {

@@ -25,11 +25,7 @@ func build(t testing.TB, n int, head func(h []byte), f func(*nl.Builder)) []byte
 	head(h)
 	w := nl.Build(h...)
 	f(w)
-	b, err := w.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return kerneltest.Bytes(t, w)
 }
 
 const hwaddr = "80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:df"

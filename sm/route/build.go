@@ -295,7 +295,7 @@ func (b *builder) try(r *Result, opt Options) error {
 			if err != nil {
 				return err
 			}
-			y, _ = b.inLayers(count, layeredGain)
+			y, _ = b.inLayers(count, layeredGain, true)
 		}
 		*r = y
 	}

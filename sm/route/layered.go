@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"ibnetworkd/ib"
@@ -20,6 +21,12 @@ const (
 	// layeredLater is the same after tables on one lane that are in force, for all levels
 	// change with it.
 	layeredLater = 0.75
+	// sharedPairs is the number of pairs of a switch and a LID to which a graph with more than
+	// stackedPairs is reduced for the search, and sharedMost that up to which there is one.
+	sharedPairs = 100_000
+	sharedMost  = 1_200_000
+	// sharedWork bounds that search, as layeredWork does.
+	sharedWork = 100_000_000
 	// layeredPasses bounds each of the ways that layered.search goes.
 	layeredPasses = 8
 )
@@ -91,11 +98,11 @@ func (b *builder) layersFor(opt Options) (int, error) {
 
 // layered makes tables from those of base, which are of up/down. Tables in force have
 // no influence: a manager that takes over has to find the levels that hosts have.
-func (b *builder) layered(base *Result, count int) Result {
+func (b *builder) layered(base *Result, count, work int) Result {
 	t, trunk := newTurns(b.graph), b.trunk(base.Order)
 	bound := b.bound()
 	var best *layered
-	left := layeredWork
+	left := work
 	for _, region := range [][]int32{b.cells(count), b.blocks(count)} {
 		y := newLayered(b, t, base.Order, trunk, count)
 		y.begin(base.LFT, region)
@@ -103,7 +110,7 @@ func (b *builder) layered(base *Result, count int) Result {
 		if best == nil || y.worst() < best.worst() {
 			best = y
 		}
-		if left -= y.visited(); left < layeredWork/2 {
+		if left -= y.visited(); left < work/2 {
 			break
 		}
 	}
@@ -137,7 +144,10 @@ func (b *builder) better(r *Result, opt Options) bool {
 	case len(opt.Order) > 0:
 		gain = layeredLater
 	}
-	y, base := b.inLayers(count, gain)
+	if r.Engine == DOR && float64(b.bound())/16 > gain*r.Worst {
+		return false
+	}
+	y, base := b.inLayers(count, gain, false)
 	relieved := base == nil
 	switch {
 	case r.Engine == DOR:
@@ -158,10 +168,15 @@ func (b *builder) better(r *Result, opt Options) bool {
 
 // inLayers returns tables in layers, which depend on the graph and count alone, and those of
 // up/down. The latter are nil if the tables in layers are clearly better than these can be
-// with gain.
-func (b *builder) inLayers(count int, gain float64) (y Result, base *Result) {
-	many, search := b.pairs() > stackedPairs, true
-	if many {
+// with gain. Without must, the former have no table if a search would take long.
+func (b *builder) inLayers(count int, gain float64, must bool) (y Result, base *Result) {
+	if b.pairs() <= stackedPairs {
+		one := b.fresh()
+		return b.layered(&one, count, layeredWork), &one
+	}
+	y.Worst = math.Inf(1)
+	search := true
+	if b.near() {
 		quick := 0.0
 		y, quick = b.stacked(count)
 		search = y.Worst > stackedClear*layeredGain*quick
@@ -171,11 +186,26 @@ func (b *builder) inLayers(count int, gain float64) (y Result, base *Result) {
 	}
 	one := b.fresh()
 	if search {
-		if z := b.layered(&one, count); !many || z.Worst < y.Worst {
+		if z := b.sharing(&one, count); z.Worst < y.Worst {
 			y = z
 		}
 	}
+	if must && y.LFT == nil {
+		y = b.layered(&one, count, layeredWork)
+	}
 	return y, &one
+}
+
+// sharing is layered with the LIDs of several ports of a switch on the same paths. It returns
+// no tables if there are too many switches for that.
+func (b *builder) sharing(base *Result, count int) Result {
+	s := builder{graph: b.shared(sharedPairs)}
+	if s.pairs() > sharedMost {
+		return Result{Worst: math.Inf(1)}
+	}
+	r := s.layered(base, count, sharedWork)
+	b.spread(s.graph, r.LFT)
+	return r
 }
 
 // fresh is the tables of up/down without regard to those in force.

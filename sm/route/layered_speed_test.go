@@ -63,6 +63,42 @@ func TestLayeredSpeed(t *testing.T) {
 	}
 }
 
+// Where paths are long, the search follows with the LIDs of several ports on one path: it finds
+// better tables than up/down without much more time. There is none where the switches are too
+// many for it, or where one lane is as good as any.
+func TestLayeredFar(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	for _, c := range []struct {
+		gen.Case
+		flows float64 // the most on a link, as a part of those on one lane; 1 for no layers
+		time  float64 // the most CPU time in that of one lane
+	}{
+		{gen.Case{Name: "torus 6x6x6 with holes", Fabric: gen.CutCables(gen.Torus([]int{6, 6, 6}, 24), 2, 2)}, 0.65, 5},
+		{gen.Case{Name: "torus 18x18 with holes", Fabric: gen.CutCables(gen.Torus([]int{18, 18}, 16), 2, 2)}, 0.8, 5},
+		{gen.Case{Name: "torus 12x12x12 with holes", Fabric: gen.CutCables(gen.Torus([]int{12, 12, 12}, 3), 2, 2)}, 1, 1.5},
+		{gen.Case{Name: "DragonFly+ of 18 groups", Fabric: gen.DragonFlyPlus(18, 17, 17, 1)}, 1, 3},
+	} {
+		f := onLayers(c.Fabric, 4)
+		at := spent()
+		one, _ := route.Build(f, route.Options{Engine: route.UpDown})
+		single := spent() - at
+		at = spent()
+		r, _ := route.Build(f, route.Options{Layers: 8})
+		took := spent() - at
+		t.Logf("%s: %s in %v of CPU, %.0f flows on a link; %s on one lane in %v, %.0f flows", c.Name, r.Engine, took, r.Worst, one.Engine, single,
+			one.Worst)
+		if loop := route.CreditLoop(f, r.LFT, r.SL); loop != nil || route.Measure(f, r.LFT).Lost > 0 {
+			t.Errorf("%s: paths are lost or loop: %v", c.Name, loop)
+		}
+		if (r.Engine == route.Layered) != (c.flows < 1) || r.Worst > c.flows*one.Worst || took.Seconds() > c.time*single.Seconds() {
+			t.Errorf("%s: %s, %.2f of the time and %.2f of the flows of one lane", c.Name, r.Engine, took.Seconds()/single.Seconds(),
+				r.Worst/one.Worst)
+		}
+	}
+}
+
 // Where switches have many hosts, each layer has its own order: there is no loop, every LID
 // is reached, and a second run, with or without the tables in force, gives the same tables.
 func TestStackedLayers(t *testing.T) {

@@ -2,10 +2,24 @@ package route
 
 import "ibnetworkd/ib"
 
-// shared returns the graph with about pairs pairs of a switch and a LID at most.
+// shared returns the graph with about pairs pairs of a switch and a LID at most. A switch
+// with hosts shares their paths.
 func (g *graph) shared(pairs int) *graph {
 	size := (g.pairs() + pairs - 1) / pairs
-	return g.grouped(func(_, n int, _, _ []dest) bool { return n < size })
+	p := g.grouped(func(_, n int, _, _ []dest) bool { return n < size })
+	for d, all := range p.dests {
+		own := 0
+		for own < len(all) && all[own].port == 0 {
+			own++
+		}
+		if rest := all[own:]; own > 0 && len(rest) >= own && rest[own-1].port == rest[0].port {
+			for i, to := range all[:own] {
+				p.first[to.lid] = rest[i].lid
+			}
+			p.dests[d] = rest
+		}
+	}
+	return p
 }
 
 // sharedIn returns the graph with the ports of a switch grouped that tables have on the same

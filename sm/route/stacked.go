@@ -21,6 +21,8 @@ const (
 	// stackedClear is the least ratio, as measured, of the flows over the busiest link in the
 	// best tables on one lane to those in tables from a single pass.
 	stackedClear = 0.8
+	// stackedHops is the mean distance of switches up to which layers are stacked.
+	stackedHops = 4
 )
 
 // stacked computes tables of short paths. Each layer has its own order of the switches, and
@@ -272,16 +274,35 @@ func (y *stacked) layers(count int) Layers {
 	return of
 }
 
+// near reports whether the switches are near enough to each other for layers to be stacked.
+func (b *builder) near() bool {
+	dist, sum, count := make([]int32, b.n), 0, 0
+	for s := 0; s < b.n; s += 1 + b.n/64 {
+		for _, t := range b.bfs(dist, nil, int32(s)) {
+			sum += int(dist[t])
+			count++
+		}
+	}
+	return sum <= stackedHops*count
+}
+
 // stacked returns tables, and the load of the busiest link in tables on one lane from a
-// single pass.
+// single pass. If these have nearly as few flows as any, it returns no tables.
 func (b *builder) stacked(count int) (r Result, one float64) {
 	s := builder{graph: b.shared(stackedPairs)}
 	levels, _ := s.levels()
 	pos := s.firstOrder(above(levels), s.remoteness(), s.from(s.centre()))
+	f := newFluid(s.graph)
+	if p := s.connectedOrder(s.edgeLast()); f.score(newUpDown(s.graph, p)) < orderClear*f.score(newUpDown(s.graph, pos)) {
+		pos = p
+	}
 	order, e := s.named(pos), newUpDown(s.graph, pos)
 	trunk, bound := s.trunk(order), s.bound()
 	base := newAssignment(s.graph, e, 0)
 	base.pass()
+	if quick := base.worst(); float64(bound) > layeredGain*float64(quick) {
+		return Result{Worst: math.Inf(1)}, float64(quick) / 16
+	}
 	y := newStacked(s.graph, s.stack(pos, trunk, count), count)
 	y.begin(e, base.lft)
 	var best Result

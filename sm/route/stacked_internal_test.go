@@ -55,8 +55,8 @@ func TestLayersWhateverGain(t *testing.T) {
 		t.Skip("takes seconds")
 	}
 	b := builder{graph: newGraph(withLIDs(gen.CutCables(gen.Torus([]int{10, 10}, 30), 2, 2)))}
-	a, _ := b.inLayers(2, layeredGain)
-	c, _ := b.inLayers(2, 1)
+	a, _ := b.inLayers(2, layeredGain, false)
+	c, _ := b.inLayers(2, 1, false)
 	if a.Worst != c.Worst || !slices.EqualFunc(a.SL, c.SL, slices.Equal) {
 		t.Errorf("%.0f and %.0f flows on a link", a.Worst, c.Worst)
 	}

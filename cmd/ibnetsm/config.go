@@ -5,21 +5,28 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/route"
 )
 
 // maxConfigErrors bounds the mistakes of a configuration file that are reported.
 const maxConfigErrors = 20
+
+// byteOrderMark is what some editors begin a file in UTF-8 with.
+const byteOrderMark = "\ufeff"
 
 // keyOptions are the options of the configuration file that are secrets.
 var keyOptions = []string{"sm-key", "sa-key", "m-key"}
@@ -81,7 +88,7 @@ func readConfig(file string, b []byte, f *pflag.FlagSet, given map[string][]stri
 	var errs []error
 	seen := map[string]int{}
 	n := 0
-	for line := range bytes.Lines(b) {
+	for line := range bytes.Lines(bytes.TrimPrefix(b, []byte(byteOrderMark))) {
 		n++
 		text := strings.TrimRight(string(line), "\r\n")
 		key := strings.TrimLeft(text, " \t")
@@ -193,7 +200,7 @@ func verify(o *options, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.DiscardHandler) // what it has is in the errors
+	log := slog.New(slog.DiscardHandler) // what it has is in the errors, and in those below
 	_, settings := now.config(log)
 	_, names := now.readNames()
 	if names != nil {
@@ -204,7 +211,7 @@ func verify(o *options, out io.Writer) error {
 	if engines != nil {
 		engines = fmt.Errorf("--routing: %w", engines)
 	}
-	if err := errors.Join(settings, engines, names, ports); err != nil {
+	if err := errors.Join(settings, now.guidMistakes(), engines, names, ports, now.logMistake()); err != nil {
 		return err
 	}
 	if p, err := now.readPolicy(); err == nil && p != nil {
@@ -214,4 +221,39 @@ func verify(o *options, out io.Writer) error {
 	}
 	fmt.Fprintln(out, "no mistakes")
 	return nil
+}
+
+// guidMistakes are the lines of files with GUIDs that run passes over with a warning; a file
+// that cannot be read is a mistake of config.
+func (o *options) guidMistakes() error {
+	var errs []error
+	for _, f := range []struct{ key, name string }{{"RootGUIDFile", o.roots}, {"CNGUIDFile", o.compute}, {"IOGUIDFile", o.io},
+		{"HopWeightsFile", o.hops}, {"GUIDRoutingOrderFile", o.order}, {"GUID2LIDFile", o.lids}, {"PrefixRoutesFile", o.prefixes}} {
+		if f.name == "" {
+			continue
+		}
+		if b, err := readAtMost(f.name, guidfile.MaxFileSize); err == nil {
+			errs = append(errs, guidfile.Check(f.key, f.name, b))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// logMistake says why run cannot write its log, without making the file.
+func (o *options) logMistake() error {
+	if o.logFile == "" {
+		return nil
+	}
+	f, err := os.OpenFile(o.logFile, os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		return f.Close()
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		dir := filepath.Dir(o.logFile)
+		if err = unix.Access(dir, unix.W_OK|unix.X_OK); err == nil {
+			return nil
+		}
+		err = &fs.PathError{Op: "write", Path: dir, Err: err}
+	}
+	return fmt.Errorf("--log-file: %w", err)
 }

@@ -133,8 +133,9 @@ func TestConfigRestart(t *testing.T) {
 
 func TestVerify(t *testing.T) {
 	dir := t.TempDir()
-	parts := filepath.Join(dir, "partitions.conf")
+	parts, guids := filepath.Join(dir, "partitions.conf"), filepath.Join(dir, "guids")
 	testkit.WriteFile(t, parts, "Default=0x7fff: ALL=full;\n")
+	testkit.WriteFile(t, guids, "0x1\nroot:x:0:0\n")
 	for text, want := range map[string]string{
 		"priority = 3\npartitions = " + parts + "\n": "",
 		"priority = 16\n":               "--priority 16: out of range, 0 to 15",
@@ -144,6 +145,16 @@ func TestVerify(t *testing.T) {
 		"node-name-map = /none/names\n": "--node-name-map: open /none/names: no such file or directory",
 		"routing = minhop,upsidedown\n": `--routing: `,
 		"prio = 1\n":                    "",
+		// Lines that run passes over with a warning.
+		"root-guid-file = " + guids + "\n":     guids + ":2:1: ",
+		"cn-guid-file = " + guids + "\n":       guids + ":2:1: ",
+		"hop-weights-file = " + guids + "\n":   guids + ":1:1: ",
+		"prefix-routes-file = " + guids + "\n": guids + ":1:1: ",
+		"guid2lid = " + guids + "\n":           guids + ":1:1: ",
+		"sweep = -1s\n":                        "--sweep -1s: must not be less than 0",
+		"log-file = /none/log\n":               "--log-file: write /none: no such file or directory",
+		"log-file = " + dir + "/log\n":         "",
+		"\ufeffpriority = 3\n":                 "",
 	} {
 		file := filepath.Join(dir, "c")
 		testkit.WriteFile(t, file, text)
@@ -247,4 +258,30 @@ func textLog(w io.Writer) *slog.Logger {
 		}
 		return a
 	}}))
+}
+
+// SIGHUP opens the log again: after a rotation new lines are in the file of that name.
+func TestReloadOpensLog(t *testing.T) {
+	dir := t.TempDir()
+	o := optionsOf(t, "--transport=ibsim", "--log-file="+dir+"/log", "--state-dir="+dir)
+	d := &daemon{opts: &o, begun: &o, level: new(slog.LevelVar), status: &notifier{}}
+	if err := d.logTo.open(&o); err != nil {
+		t.Fatal(err)
+	}
+	d.log = slog.New(slog.NewTextHandler(&d.logTo, nil))
+	if err := d.configure(&o); err != nil {
+		t.Fatal(err)
+	}
+	d.log.Info("before")
+	if err := os.Rename(dir+"/log", dir+"/log.1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := d.reload(); err != nil {
+		t.Fatal(err)
+	}
+	d.log.Info("after")
+	was, now := string(testkit.ReadFile(t, dir+"/log.1")), string(testkit.ReadFile(t, dir+"/log"))
+	if !strings.Contains(was, "before") || strings.Contains(was, "after") || !strings.Contains(now, "after") {
+		t.Errorf("the moved file has %q, the new one %q", was, now)
+	}
 }

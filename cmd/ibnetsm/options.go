@@ -175,6 +175,9 @@ func (o *options) check() error {
 	if o.prefix == 0 {
 		return errors.New("--subnet-prefix 0: not a prefix; the default is 0xfe80000000000000")
 	}
+	if o.sweep < 0 {
+		return fmt.Errorf("--sweep %v: must not be less than 0, which is for none", o.sweep)
+	}
 	if o.timeout <= 0 || o.poll <= 0 {
 		return fmt.Errorf("--timeout %v, --poll %v: must be greater than 0", o.timeout, o.poll)
 	}

@@ -53,6 +53,23 @@ type daemon struct {
 	status  *notifier
 	manager *serve.Manager
 	config  atomic.Pointer[engine.Config]
+	logTo   logFile
+}
+
+// logFile is the log, which open switches to the file that has its name now.
+type logFile struct{ f atomic.Pointer[os.File] }
+
+// Write appends to the log.
+func (l *logFile) Write(b []byte) (int, error) { return l.f.Load().Write(b) }
+
+// open opens the file again, as after a rotation. The former one stays open for writes that are
+// under way, and is closed by the garbage collector.
+func (l *logFile) open(o *options) error {
+	f, err := o.openLog()
+	if err == nil {
+		l.f.Store(f)
+	}
+	return err
 }
 
 func run(ctx context.Context, o *options) error {
@@ -65,16 +82,14 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+	d := &daemon{opts: o, begun: &now, level: new(slog.LevelVar), status: &notifier{}}
 	out := io.Writer(os.Stderr)
 	if now.logFile != "" {
-		f, err := now.openLog()
-		if err != nil {
+		if err := d.logTo.open(&now); err != nil {
 			return err
 		}
-		defer f.Close()
-		out = f
+		out = &d.logTo
 	}
-	d := &daemon{opts: o, begun: &now, level: new(slog.LevelVar), status: &notifier{}}
 	ho := &slog.HandlerOptions{Level: d.level}
 	if now.logJSON {
 		d.log = slog.New(slog.NewJSONHandler(out, ho))
@@ -172,6 +187,11 @@ func (d *daemon) configure(now *options) error {
 // reload reads the settings again and sweeps. An error means that only a restart
 // can apply them; settings that cannot be used change nothing.
 func (d *daemon) reload() error {
+	if d.begun.logFile != "" {
+		if err := d.logTo.open(d.begun); err != nil {
+			d.log.Error("the log file cannot be opened again, the former one stays", "err", err)
+		}
+	}
 	opts, err := d.opts.withSettings()
 	opts.lids = "" // read at the start only
 	var next engine.Config

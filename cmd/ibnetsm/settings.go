@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"errors"
@@ -128,13 +127,20 @@ func (o options) withSettings() (options, error) {
 
 // readSettings reads lines Key=value; # begins a comment. Sections other than
 // [SubnetManager] are ignored, and so are unknown keys: the daemon that wrote the
-// file may be newer.
+// file may be newer. All mistakes are returned together, each with its place.
 func (o *options) readSettings(name string, b []byte) error {
-	skip := false
-	sc := bufio.NewScanner(bytes.NewReader(b))
-	sc.Buffer(nil, maxSettings)
-	for n := 1; sc.Scan(); n++ {
-		line := strings.TrimSpace(sc.Text())
+	var errs []error
+	skip, n := false, 0
+	for raw := range bytes.Lines(bytes.TrimPrefix(b, []byte(byteOrderMark))) {
+		n++
+		text := strings.TrimRight(string(raw), " \t\r\n")
+		line := strings.TrimLeft(text, " \t")
+		col := len(text) - len(line) + 1
+		fail := func(col int, format string, args ...any) {
+			if len(errs) < maxConfigErrors {
+				errs = append(errs, fmt.Errorf("%s:%d:%d: %s", name, n, col, fmt.Sprintf(format, args...)))
+			}
+		}
 		switch {
 		case line == "" || line[0] == '#':
 			continue
@@ -146,17 +152,23 @@ func (o *options) readSettings(name string, b []byte) error {
 		}
 		key, value, ok := strings.Cut(line, "=")
 		if !ok {
-			return fmt.Errorf("%s:%d: want Key=value", name, n)
+			fail(col, "want Key=value")
+			continue
 		}
-		set := settings[key]
+		set, was, good := settings[key], *o, o.check() == nil
 		if set == nil {
 			continue
 		}
-		if err := set(o, value); err != nil {
-			return fmt.Errorf("%s:%d: %s=: %w", name, n, key, err)
+		err := set(o, value)
+		if err == nil && good {
+			err = o.check()
+		}
+		if err != nil {
+			*o = was // for the range of the next one
+			fail(col+len(key)+1, "%s=: %v", key, err)
 		}
 	}
-	return sc.Err()
+	return errors.Join(errs...)
 }
 
 // credential is the name of the systemd credential with the keys.

@@ -69,15 +69,19 @@ func TestSettings(t *testing.T) {
 		env  string
 		want string
 	}{
-		"no file":          {[]string{"--settings=" + dir + "/none"}, "", "no such file"},
-		"none needed":      {[]string{"--settings=-" + dir + "/none"}, "", ""},
-		"torn":             {[]string{"--settings=" + file("t", "Priority\n", 0o644)}, "", "t:1: want Key=value"},
-		"too large":        {[]string{"--settings=" + file("l", "Priority=256\n", 0o644)}, "", "l:1: Priority=:"},
-		"open keys":        {[]string{"--keys-file=" + file("open", "MKey=1\n", 0o644)}, "", "chmod 0600"},
-		"another key":      {[]string{"--keys-file=" + file("other", "PKey=1\n", 0o600)}, "", "other:1: want MKey="},
-		"a secret is kept": {[]string{"--keys-file=" + file("secret", "MKey=hunter2\n", 0o600)}, "", "secret:1: MKey= is not a 64 bit number"},
-		"no keys":          {[]string{"--keys-file=" + dir + "/none"}, "", "no such file"},
-		"a credential":     {nil, file("keys", "SMKey=5\n", 0o600), ""},
+		"no file":     {[]string{"--settings=" + dir + "/none"}, "", "no such file"},
+		"none needed": {[]string{"--settings=-" + dir + "/none"}, "", ""},
+		"torn":        {[]string{"--settings=" + file("t", "Priority\n", 0o644)}, "", "t:1:1: want Key=value"},
+		"too large":   {[]string{"--settings=" + file("l", "Priority=256\n", 0o644)}, "", "l:1:10: Priority=:"},
+		"several": {[]string{"--settings=" + file("m", "\ufeffPriority=16\n LMC=9\nRetries=x\nPriority\n", 0o644)}, "",
+			"m:1:10: Priority=: --priority 16: out of range, 0 to 15\n" + dir + "/m:2:6: LMC=: --lmc 9: out of range, 0 to 7\n" + dir +
+				"/m:3:9: Retries=: \"x\" is not a number\n" + dir + "/m:4:1: want Key=value"},
+		"a byte order mark": {[]string{"--settings=" + file("b", "\ufeffPriority=3\n", 0o644)}, "", ""},
+		"open keys":         {[]string{"--keys-file=" + file("open", "MKey=1\n", 0o644)}, "", "chmod 0600"},
+		"another key":       {[]string{"--keys-file=" + file("other", "PKey=1\n", 0o600)}, "", "other:1: want MKey="},
+		"a secret is kept":  {[]string{"--keys-file=" + file("secret", "MKey=hunter2\n", 0o600)}, "", "secret:1: MKey= is not a 64 bit number"},
+		"no keys":           {[]string{"--keys-file=" + dir + "/none"}, "", "no such file"},
+		"a credential":      {nil, file("keys", "SMKey=5\n", 0o600), ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tt.env != "" {

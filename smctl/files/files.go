@@ -27,6 +27,7 @@ import (
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/qos/policy"
+	"ibnetworkd/sm/route"
 	"ibnetworkd/smctl"
 	"ibnetworkd/units"
 )
@@ -41,13 +42,14 @@ const maxNames = 8 << 20
 const (
 	keptPartitions = "a running subnet manager keeps the partitions that it has, one that starts uses the last good file, or the " +
 		"default partition"
-	keptOpenSM = "a running opensm is not reloaded, one that starts uses the default partition"
-	keptNames  = "the names that can be read are used"
-	keptPolicy = "a running subnet manager keeps the policy that it has, one that starts uses none"
-	keptGUIDs  = "a running subnet manager keeps what it has read, one that starts does without"
-	keptLines  = "the other lines are used"
-	keptEngine = "a running subnet manager stays, none is started"
-	keptKeys   = "a running subnet manager keeps its keys, none is started without them"
+	keptOpenSM  = "a running opensm is not reloaded, one that starts uses the default partition"
+	keptNames   = "the names that can be read are used"
+	keptPolicy  = "a running subnet manager keeps the policy that it has, one that starts uses none"
+	keptGUIDs   = "a running subnet manager keeps what it has read, one that starts does without"
+	keptLines   = "the other lines are used"
+	keptEngine  = "a running subnet manager stays, none is started"
+	keptRouting = "the next engine in the list is used, or the one that fits the subnet"
+	keptKeys    = "a running subnet manager keeps its keys, none is started without them"
 )
 
 // Problem is one thing wrong with a file.
@@ -200,6 +202,14 @@ func (c Checker) Problems(u *units.Unit) []units.Problem {
 	s := &u.SubnetManager
 	found, _ := c.Check(smctl.PolicyOf(u))
 	var out []units.Problem
+	if e := &s.RoutingEngine; e.Set && s.Engine.Or(units.EngineBuiltin) == units.EngineBuiltin {
+		if err := route.CheckEngines(e.V); err != nil {
+			for why := range strings.Lines(err.Error()) {
+				out = append(out, units.Problem{Message: strings.TrimSpace(why), Kept: keptRouting, Section: "SubnetManager", Key: "RoutingEngine",
+					Pos: e.Pos})
+			}
+		}
+	}
 	for _, f := range found {
 		p := units.Problem{Message: f.Message, Kept: f.Kept, Section: "SubnetManager", Key: f.Key,
 			Pos: units.Position{File: f.File, Line: f.Line, Column: f.Column}}

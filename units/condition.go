@@ -329,6 +329,12 @@ func machineID(s string) (string, bool) {
 	return t, true
 }
 
+// isName reports whether a condition of Host= asks for a host name, not a machine ID.
+func (c Condition) isName() bool {
+	_, id := machineID(c.Text)
+	return !id
+}
+
 // holds evaluates one condition without its "!".
 func (c Condition) holds(key string, h *HostFacts) bool {
 	switch key {

@@ -2,6 +2,7 @@ package units
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -175,6 +176,8 @@ type HostFacts struct {
 	// Versions are the versions that Version= can ask for besides the kernel's
 	// ("systemd", "glibc").
 	Versions map[string]string
+	// NameOnly is that of a host of which nothing but Hostname is known.
+	NameOnly bool
 }
 
 // Verdict is the answer of a match.
@@ -221,6 +224,7 @@ type eval struct {
 	explain bool
 	verdict Verdict
 	why     string
+	unknown []string // what was asked for by keys that are not known
 }
 
 // no notes a No; its words are made only when they are wanted.
@@ -231,7 +235,10 @@ func (e *eval) no(why func() string) {
 	}
 }
 
-func (e *eval) notYet(key, more string) {
+func (e *eval) notYet(key, more string, value func() string) {
+	if e.explain {
+		e.unknown = append(e.unknown, key+"="+ib.Clip(value()))
+	}
 	if e.verdict == Yes {
 		e.verdict = NotYet
 		if e.explain {
@@ -276,8 +283,8 @@ func (m *Match) evalConditions(f *Facts, e *eval) {
 	for _, c := range m.conditions() {
 		switch {
 		case !c.val.Set:
-		case f.Host == nil:
-			e.notYet(c.key, "")
+		case f.Host == nil, f.Host.NameOnly && !(c.key == "Host" && c.val.V.isName()):
+			e.notYet(c.key, "", c.val.V.String)
 		case c.val.V.holds(c.key, f.Host) == c.val.V.Not:
 			e.no(func() string {
 				return fmt.Sprintf("%s=%s (%s) does not hold on this host", c.key, ib.Clip(c.val.V.String()), c.val.Pos)
@@ -328,7 +335,7 @@ func items[P fmt.Stringer, T any](e *eval, key string, list []Value[P], fact Fac
 		return
 	}
 	if !fact.Known {
-		e.notYet(key, "")
+		e.notYet(key, "", func() string { return joinItems(list) })
 		return
 	}
 	positive, matched := false, false
@@ -438,7 +445,7 @@ func anyOf(e *eval, key string, list []Value[Pattern], names []Fact[string]) {
 	}
 	switch {
 	case open && (negative || positive && !matched):
-		e.notYet(key, "")
+		e.notYet(key, "", func() string { return joinItems(list) })
 	case positive && !matched:
 		e.no(func() string {
 			var have []string
@@ -458,7 +465,7 @@ func (m *Match) evalProperty(f *Facts, e *eval) {
 		return
 	}
 	if !f.Properties.Known {
-		e.notYet("Property", " (udev has not initialised the device)")
+		e.notYet("Property", " (udev has not initialised the device)", func() string { return joinItems(m.Property) })
 		return
 	}
 	for i := range m.Property {
@@ -477,17 +484,45 @@ func (m *Match) evalProperty(f *Facts, e *eval) {
 	}
 }
 
+// possible are the units that match, or may match when more is known, in file name
+// order. The first that matches is the last, for it wins over those behind it.
+func (s *Set) possible(f *Facts) iter.Seq[*Unit] {
+	return func(yield func(*Unit) bool) {
+		if s == nil {
+			return
+		}
+		for _, u := range s.Units {
+			if v := u.Match.verdict(f); v != No && (!yield(u) || v == Yes) {
+				return
+			}
+		}
+	}
+}
+
 // Find is the unit for a link: the first in file name order that matches. If a
 // unit before it could still match, that one is given with NotYet, because it
 // would win. Without either the unit is nil and why says so.
 func (s *Set) Find(f *Facts) (*Unit, Verdict, string) {
-	if s != nil {
-		for _, u := range s.Units {
-			if u.Match.verdict(f) != No {
-				v, why := u.Match.Matches(f)
-				return u, v, why
-			}
-		}
+	for u := range s.possible(f) {
+		v, why := u.Match.Matches(f)
+		return u, v, why
 	}
 	return nil, No, "no unit matches"
+}
+
+// Candidate is a unit that governs a link if what Unknown lists, keys of [Match] with
+// their values, is so, and no candidate before it is.
+type Candidate struct {
+	Unit    *Unit
+	Unknown []string
+}
+
+// Candidates are the units that Find may give when more is known.
+func (s *Set) Candidates(f *Facts) (out []Candidate) {
+	for u := range s.possible(f) {
+		e := eval{explain: true, verdict: Yes}
+		u.Match.eval(f, &e)
+		out = append(out, Candidate{u, e.unknown})
+	}
+	return out
 }

@@ -49,19 +49,15 @@ func (a *app) printHosts(rows []hosts.Row, collisions []hosts.Collision, problem
 	a.printProblems(problems)
 	var cells [][]cell
 	for _, r := range rows {
-		var why []string
-		for _, m := range r.Missing {
-			if strings.HasPrefix(m.Address, "AddressTable=") {
-				why = append(why, m.Why) // which names the file
-			} else {
-				why = append(why, m.Address+": "+m.Why)
-			}
+		first, more := cmp.Or(strings.Join(r.Addresses, " "), "-"), []string(nil)
+		if a.width > 0 && len(r.Addresses) > 1 { // a row of several may be wider than a terminal
+			first, more = r.Addresses[0], r.Addresses[1:]
 		}
-		if r.Unit == "" {
-			why = []string{"no unit matches"}
+		cells = append(cells, []cell{{text: r.Host}, {text: cmp.Or(r.Link, r.GUID, "-")}, {text: first}, {text: cmp.Or(r.Unit, "-")},
+			{text: r.Why(), style: soso}})
+		for _, a := range more {
+			cells = append(cells, []cell{{}, {}, {text: a}, {}, {}})
 		}
-		cells = append(cells, []cell{{text: r.Host}, {text: cmp.Or(r.Link, r.GUID, "-")}, {text: cmp.Or(strings.Join(r.Addresses, " "), "-")},
-			{text: cmp.Or(r.Unit, "-")}, {text: strings.Join(why, "; "), style: soso}})
 	}
 	a.table("", []string{"HOST", "LINK", "ADDRESSES", "UNIT", "WHY"}, cells, "UNIT")
 	for _, c := range collisions {

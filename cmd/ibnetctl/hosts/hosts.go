@@ -5,6 +5,7 @@ package hosts
 import (
 	"fmt"
 	"net/netip"
+	"path"
 	"slices"
 	"strings"
 
@@ -57,7 +58,7 @@ func Parse(path, text string) (out []Host, problems []units.Problem) {
 			switch {
 			case k == 0:
 				if was := first[w]; was > 0 {
-					bad(n, at+1, "host %q is there already, line %d", ib.Clip(w), was)
+					bad(n, at+1, "host %q is on line %d already", ib.Clip(w), was)
 				} else if strings.ContainsAny(w, "=/:") || len(w) > 253 {
 					bad(n, at+1, "%q is not a host name", ib.Clip(w))
 				} else {
@@ -133,6 +134,14 @@ type Row struct {
 	Addresses []string `json:"addresses"`
 	// Missing are addresses of the unit that cannot be derived.
 	Missing []Missing `json:"missing,omitempty"`
+	// OnlyIf is what [Match] of the unit asks for and the list does not tell.
+	OnlyIf []string `json:"only_if,omitempty"`
+	// Unless is the unit of the row before, which governs the link if its own OnlyIf is so.
+	Unless string `json:"unless,omitempty"`
+	// SlaveOf is the bond that has the addresses in place of the link.
+	SlaveOf   string `json:"slave_of,omitempty"`
+	DHCP      string `json:"dhcp,omitempty"` // the value of DHCP=
+	Unmanaged bool   `json:"unmanaged,omitempty"`
 }
 
 // Missing is an address that cannot be derived.
@@ -156,7 +165,9 @@ func Plan(set *units.Set, list []Host) (rows []Row, collisions []Collision) {
 		if holders[a] == nil {
 			order = append(order, a)
 		}
-		holders[a] = append(holders[a], who)
+		if !slices.Contains(holders[a], who) {
+			holders[a] = append(holders[a], who)
+		}
 	}
 	for i := range list {
 		h := &list[i]
@@ -165,16 +176,24 @@ func Plan(set *units.Set, list []Host) (rows []Row, collisions []Collision) {
 				hold(p.Addr(), h.Name+" "+o.Names[0])
 			}
 		}
-		targets := h.Targets
+		targets := slices.Clone(h.Targets)
 		if len(targets) == 0 {
 			targets = []Target{{}}
 		}
-		for _, t := range targets {
-			for _, u := range unitsFor(set, h, t) {
-				row, addrs := h.row(set, t, u)
-				rows = append(rows, row)
-				for _, a := range addrs {
-					hold(a, strings.TrimSpace(h.Name+" "+t.Link))
+		bonds := map[string]bool{} // masters of links before
+		for k := 0; k < len(targets); k++ {
+			t := targets[k]
+			made, addrs := h.rows(set, t, bonds[t.Link])
+			rows = append(rows, made...)
+			for _, a := range addrs {
+				hold(a, strings.TrimSpace(h.Name+" "+t.Link))
+			}
+			for _, r := range made {
+				if b := r.SlaveOf; b != "" && !bonds[b] {
+					bonds[b] = true
+					if !slices.ContainsFunc(targets, func(t Target) bool { return t.Link == b }) {
+						targets = append(targets, Target{Link: b})
+					}
 				}
 			}
 		}
@@ -187,49 +206,53 @@ func Plan(set *units.Set, list []Host) (rows []Row, collisions []Collision) {
 	return rows, collisions
 }
 
-// unitsFor are the units that may be for a link: the first if its name is known, as
-// the daemon takes it, else all that give addresses. One nil is none.
-func unitsFor(set *units.Set, h *Host, t Target) (out []*units.Unit) {
-	var f units.Facts
+// rows are what the units that may govern a link give it, in the order in which the
+// daemon asks them. Of a link without a name they are those that give addresses.
+func (h *Host) rows(set *units.Set, t Target, bond bool) (rows []Row, addrs []netip.Addr) {
+	f := units.Facts{Host: &units.HostFacts{Hostname: h.Name, NameOnly: true}}
 	if t.Link != "" {
 		f.Name = units.Know(t.Link)
 	}
 	if !t.GUID.IsZero() {
 		f.PortGUID = units.Know(t.GUID)
 	}
-	for _, u := range set.Units {
-		if u.Match.Host.Set {
-			only := units.Match{Host: u.Match.Host}
-			if v, _ := only.Matches(&units.Facts{Host: &units.HostFacts{Hostname: h.Name}}); v == units.No {
-				continue
-			}
-		}
-		if v, _ := u.Match.Matches(&f); v == units.No {
+	if bond {
+		f.Kind = units.Know("bond")
+	}
+	for _, c := range set.Candidates(&f) {
+		if u := c.Unit; t.Link == "" && len(u.Addresses) == 0 && !u.Derives() && u.Network.DHCP.V == units.DHCPNo {
 			continue
 		}
-		if t.Link != "" {
-			return []*units.Unit{u}
+		r, a := h.row(set, t, c)
+		if n := len(rows); n > 0 && t.Link != "" {
+			r.Unless = rows[n-1].Unit
 		}
-		if len(u.Addresses) > 0 || u.Derives() {
-			out = append(out, u)
-		}
+		rows, addrs = append(rows, r), append(addrs, a...)
 	}
-	if len(out) == 0 {
-		out = []*units.Unit{nil}
+	if len(rows) == 0 {
+		rows = []Row{t.in(h)}
 	}
-	return out
+	return rows, addrs
 }
 
-// row is what one unit gives.
-func (h *Host) row(set *units.Set, t Target, u *units.Unit) (Row, []netip.Addr) {
+func (t Target) in(h *Host) Row {
 	r := Row{Host: h.Name, Link: t.Link, Addresses: []string{}}
 	if !t.GUID.IsZero() {
 		r.GUID = t.GUID.String()
 	}
-	if u == nil {
+	return r
+}
+
+// row is what one unit gives.
+func (h *Host) row(set *units.Set, t Target, c units.Candidate) (Row, []netip.Addr) {
+	r, u := t.in(h), c.Unit
+	r.Unit, r.OnlyIf, r.Unmanaged = u.Path, c.Unknown, u.Unmanaged()
+	if r.SlaveOf, _ = u.MasterBond(); r.Unmanaged || r.SlaveOf != "" {
 		return r, nil
 	}
-	r.Unit = u.Path
+	if u.Network.DHCP.V != units.DHCPNo {
+		r.DHCP = u.Network.DHCP.V.String()
+	}
 	o := units.Origins{Hostname: h.Name, Link: t.Link, GUID: t.GUID, Tables: set.Tables}
 	for _, x := range h.Others {
 		if x.Names[0] != t.Link {
@@ -246,4 +269,37 @@ func (h *Host) row(set *units.Set, t Target, u *units.Unit) (Row, []netip.Addr) 
 		r.Missing = append(r.Missing, Missing{x.Text, x.Why, x.Next})
 	}
 	return r, addrs
+}
+
+// Why is what there is to say of a row: what is not known, and why addresses lack.
+func (r *Row) Why() string {
+	var why []string
+	for _, m := range r.Missing {
+		if strings.HasPrefix(m.Address, "AddressTable=") {
+			why = append(why, m.Why) // which names the file
+		} else {
+			why = append(why, m.Address+": "+m.Why)
+		}
+	}
+	switch {
+	case r.Unit == "" && r.Link == "":
+		return "no unit gives a link of this host an address"
+	case r.Unit == "":
+		return "no unit matches"
+	case r.Unmanaged:
+		why = append(why, "Unmanaged=yes")
+	case r.SlaveOf != "":
+		why = append(why, "slave of "+r.SlaveOf)
+	case r.DHCP != "":
+		why = append(why, "DHCP="+r.DHCP)
+	case len(r.Addresses) == 0 && len(why) == 0:
+		why = append(why, "the unit gives no address")
+	}
+	if len(r.OnlyIf) > 0 {
+		why = append(why, "not known from the list: "+strings.Join(r.OnlyIf, " "))
+	}
+	if r.Unless != "" {
+		why = append(why, "only if "+path.Base(r.Unless)+" does not match")
+	}
+	return strings.Join(why, "; ")
 }

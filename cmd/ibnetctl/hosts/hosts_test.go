@@ -35,10 +35,7 @@ func plan(t testing.TB, s *units.Set, text string) string {
 	rows, collisions := Plan(s, list)
 	for _, r := range rows {
 		fmt.Fprintf(&b, "%s %s%s %s %v", r.Host, r.Link, r.GUID, strings.TrimPrefix(r.Unit, "/etc/systemd/network/"), r.Addresses)
-		for _, m := range r.Missing {
-			b.WriteString(" " + m.Why)
-		}
-		b.WriteString("\n")
+		b.WriteString(strings.TrimSuffix(" "+r.Why(), " ") + "\n")
 	}
 	for _, c := range collisions {
 		fmt.Fprintf(&b, "%s: %s\n", c.Address, strings.Join(c.Holders, ", "))
@@ -60,25 +57,63 @@ no=de
 node4 ib0 eno1=x eno1=10.0.0.4/8
 head 0x9 ib7
 `)
-	const want = `hosts:5:1: warning: host "node1" is there already, line 2; it is left out
+	const want = `hosts:5:1: warning: host "node1" is on line 2 already; it is left out
 hosts:6:1: warning: "no=de" is not a host name; it is left out
 hosts:7:11: warning: "eno1=x" is not an address with its prefix length, as eno1=192.168.5.17/24; it is left out
 node1 ib0 10.ibnetwork [10.3.5.1/16]
 node1 ib1 20.ibnetwork [10.5.0.1/16]
 node2 ib0 10.ibnetwork [10.3.5.1/16]
 node2 ib10x0000000000000002 20.ibnetwork [10.5.0.2/16]
-node3 ib0 10.ibnetwork [] there is no link eno1 to derive the address from
+node3 ib0 10.ibnetwork [] 10.3.{eno1.3}.{eno1.4}/16: there is no link eno1 to derive the address from
 node3 ib1 20.ibnetwork [] /t has no line for the host "node3"
 node4 ib0 10.ibnetwork [10.3.0.4/16]
-head 0x0000000000000009 20.ibnetwork [] /t has no line for the host "head" or the GUID 0x0000000000000009
-head 0x0000000000000009 30.ibnetwork [10.3.0.1/16]
-head ib7 30.ibnetwork [10.3.0.1/16]
+head 0x0000000000000009 20.ibnetwork [] /t has no line for the host "head" or the GUID 0x0000000000000009; not known from the list: Name=ib1
+head 0x0000000000000009 30.ibnetwork [10.3.0.1/16] not known from the list: Type=infiniband
+head ib7 30.ibnetwork [10.3.0.1/16] not known from the list: Type=infiniband
 192.168.5.1: node1 eno1, node2 eno1
 10.3.5.1: node1 ib0, node2 ib0
 10.3.0.1: head, head ib7
 `
 	if got != want {
 		t.Errorf("%s", got)
+	}
+}
+
+// What the list does not tell is said, not taken as true; the unit that governs is the
+// daemon's choice; a bond has the addresses in place of its slaves.
+func TestPlanSaysWhatIsNotKnown(t *testing.T) {
+	s := set(t, "",
+		"[Match]\nHost=vlan*\nPartitionKey=0x8001\nKernelVersion=>=6\n[Network]\nAddress=10.8.0.0+{host}/16\n",
+		"[Match]\nHost=0123456789abcdef0123456789abcdef\n[Network]\nAddress=10.9.0.1/16\n",
+		"[Match]\nName=ib0 ib1\n[Bond]\nName=bond0\n",
+		"[Match]\nKind=bond\nType=infiniband\n[Network]\nAddress=10.3.0.0+{host}/16\n",
+		"[Match]\nName=ib3\n[Network]\nDHCP=yes\n",
+		"[Match]\nName=ib4\n[Link]\nUnmanaged=yes\n",
+		"[Match]\nName=ib5\n[IPoIB]\nMode=connected\n",
+		"[Match]\nName=ib6\n[Network]\nAddress=10.3.0.1/16\n")
+	got := plan(t, s, "node1 ib0 ib1\nvlan2 ib6\nnode3 ib3 ib4 ib5 ib9\nnode4\n")
+	const id = "not known from the list: Host=0123456789abcdef0123456789abcdef"
+	const want = `node1 ib0 20.ibnetwork [10.9.0.1/16] ` + id + `
+node1 ib0 30.ibnetwork [] slave of bond0; only if 20.ibnetwork does not match
+node1 ib1 20.ibnetwork [10.9.0.1/16] ` + id + `
+node1 ib1 30.ibnetwork [] slave of bond0; only if 20.ibnetwork does not match
+node1 bond0 20.ibnetwork [10.9.0.1/16] ` + id + `
+node1 bond0 40.ibnetwork [10.3.0.1/16] not known from the list: Type=infiniband; only if 20.ibnetwork does not match
+`
+	if !strings.HasPrefix(got, want) {
+		t.Errorf("%s", got)
+	}
+	for _, line := range []string{
+		"vlan2 ib6 10.ibnetwork [10.8.0.2/16] not known from the list: PartitionKey=0x8001 KernelVersion=>=6\n",
+		"vlan2 ib6 80.ibnetwork [10.3.0.1/16] only if 40.ibnetwork does not match\n",
+		"node3 ib3 50.ibnetwork [] DHCP=yes; only if 40.ibnetwork does not match\n",
+		"node3 ib4 60.ibnetwork [] Unmanaged=yes; only if 40.ibnetwork does not match\n",
+		"node3 ib5 70.ibnetwork [] the unit gives no address; only if 40.ibnetwork does not match\n",
+		"node4  10.ibnetwork", "node4  50.ibnetwork [] DHCP=yes",
+	} {
+		if strings.HasPrefix(line, "node4  10") == strings.Contains(got, line) {
+			t.Errorf("%q in\n%s", line, got)
+		}
 	}
 }
 

@@ -72,9 +72,10 @@ test: deps lab ## everything that must pass, on this machine and on the lab's ke
 AGAINST ?= networkd NetworkManager ifupdown opensm
 ONLY    ?= .
 RUNS    ?= 2
+PAST    ?=
 .PHONY: bench
-bench: lab ## ibnetworkd and ibnetsm beside systemd-networkd, NetworkManager, ifupdown and opensm, as ratios (an hour; AGAINST="networkd opensm", ONLY='Hotplug|DriverRestart', RUNS=1: fewer)
-	@IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 5h -run '$(ONLY)' ./lab/bench -compare -against '$(AGAINST)' -runs $(RUNS) | grep --line-buffered -vE '^(=== |PASS|ok )|--- (PASS|SKIP).*\(0\.0'
+bench: lab ## ibnetworkd and ibnetsm beside systemd-networkd, NetworkManager, ifupdown and opensm, as ratios (an hour; AGAINST="networkd opensm", ONLY='Hotplug|DriverRestart', RUNS=1: fewer; AGAINST="past networkd" PAST=FILE: beside another build)
+	@IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 5h -run '$(ONLY)' ./lab/bench -compare -against '$(AGAINST)' -past '$(abspath $(PAST))' -runs $(RUNS) | grep --line-buffered -vE '^(=== |PASS|ok )|--- (PASS|SKIP).*\(0\.0'
 
 .PHONY: bench-sm
 bench-sm: deps lab ## ibnetsm beside opensm on the same simulators and in one guest, as ratios (30 minutes)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,6 +27,7 @@ var (
 	against = flag.String("against", cmp.Or(os.Getenv(againstVar), "networkd,NetworkManager,ifupdown,opensm"),
 		"the `contestants` beside ours")
 	runs     = flag.Int("runs", number(runsVar, 2), "`rounds` in which the contestants take turns at hotplug and driver restart")
+	pastFile = flag.String("past", "", "with \"past\" in -against: the `file` of another build of ibnetworkd")
 	adapters = flag.Int("adapters", number(adaptersVar, 16), "adapters of TestMany, with 20 links each; `number`")
 )
 
@@ -42,6 +44,9 @@ func contestants(t testing.TB) []contestant {
 	out, err := chosen(*against)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if *pastFile == "" && !lab.InGuest() && slices.ContainsFunc(out, func(c contestant) bool { return c.name == past.name }) {
+		t.Fatal("-against=past needs -past FILE, another build of ibnetworkd (make bench: PAST=FILE)")
 	}
 	return out
 }
@@ -69,7 +74,7 @@ func dist(name string) string {
 // The service's own restart would hide a death from the figures.
 const noRestart = "[Service]\nRestart=no\n[Unit]\nStartLimitIntervalSec=0\n"
 
-func config() lab.Config {
+func config(t testing.TB) lab.Config {
 	c := lab.Config{
 		Userland: lab.Systemd, HCAs: -1, Memory: 4096, Append: "ib_ipoib.recv_queue_size=16 ib_ipoib.send_queue_size=32", Timeout: 2 * time.Hour,
 		Env:  []string{againstVar + "=" + *against, runsVar + "=" + strconv.Itoa(*runs), adaptersVar + "=" + strconv.Itoa(*adapters)},
@@ -81,6 +86,19 @@ func config() lab.Config {
 			"/etc/systemd/system/systemd-networkd-wait-online.service":       "",
 			"/etc/systemd/system/systemd-networkd.service.d/60-nolimit.conf": "[Service]\nWatchdogSec=0\n",
 		},
+	}
+	if *pastFile != "" {
+		text, err := os.ReadFile(*pastFile)
+		file := filepath.Join(t.TempDir(), "ibnetworkd-past")
+		if err == nil {
+			err = os.WriteFile(file, text, 0o755)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Bins = append(c.Bins, file)
+		const program = "/lab/bin/ibnetworkd"
+		c.Files["/etc/systemd/system/"+past.units[0]] = strings.ReplaceAll(dist("systemd/ibnetworkd.service"), program, program+"-past")
 	}
 	for _, x := range all {
 		for _, u := range x.inSlice {
@@ -232,7 +250,7 @@ func turns(g *lab.G, r *rig, list []contestant, work string, specs, watched []sp
 func TestHotplug(t *testing.T) {
 	skipUnlessCompare(t)
 	list := withManagers(contestants(t))
-	lab.Run(t, config(), func(g *lab.G) {
+	lab.Run(t, config(t), func(g *lab.G) {
 		r := newRig(g)
 		must(g, r.load("nhca=2"))
 		specs := fabric(2, 1, 0, true)
@@ -248,7 +266,7 @@ func TestHotplug(t *testing.T) {
 func TestMany(t *testing.T) {
 	skipUnlessCompare(t)
 	list := contestants(t)
-	lab.Run(t, config(), func(g *lab.G) {
+	lab.Run(t, config(t), func(g *lab.G) {
 		r := newRig(g)
 		for _, premade := range []bool{true, false} {
 			for _, c := range list {
@@ -343,7 +361,7 @@ func many(g *lab.G, r *rig, c contestant, premade bool) {
 func TestDriverRestart(t *testing.T) {
 	skipUnlessCompare(t)
 	list := withManagers(contestants(t))
-	lab.Run(t, config(), func(g *lab.G) {
+	lab.Run(t, config(t), func(g *lab.G) {
 		r := newRig(g)
 		must(g, r.load("nhca=2"))
 		specs := fabric(2, 1, 2, false)[3:]

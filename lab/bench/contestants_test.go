@@ -243,9 +243,17 @@ func withOpensm(c contestant) contestant {
 	return c
 }
 
+// past is another build of ours, the file of -past: what has become better or worse since.
+var past = func(c contestant) contestant {
+	c.name, c.units, c.slice = "past", []string{"ibnetworkd-past.service"}, "bench_past.slice"
+	c.inSlice = c.units
+	c.reload = func(spec) [][]string { return [][]string{{"systemctl", "kill", "-s", "HUP", c.units[0]}} }
+	return c
+}(ours)
+
 // all contestants that configure links, ours last: what is left of the others
 // is then its trouble.
-var all = []contestant{networkd, networkManager, ifupdown, ours}
+var all = []contestant{networkd, networkManager, ifupdown, past, ours}
 
 // chosen are the contestants that -against names, and ours.
 func chosen(names string) ([]contestant, error) {
@@ -262,7 +270,7 @@ func chosen(names string) ([]contestant, error) {
 	}
 	for _, w := range words {
 		if w != "opensm" {
-			return nil, fmt.Errorf("-against=%s: no contestant is called %s; there are networkd, NetworkManager, ifupdown and opensm", names, w)
+			return nil, fmt.Errorf("-against=%s: no contestant %s; there are networkd, NetworkManager, ifupdown, past and opensm", names, w)
 		}
 	}
 	return out, nil

@@ -15,7 +15,7 @@ import (
 func TestWords(t *testing.T) {
 	skipUnlessCompare(t)
 	list := contestants(t)
-	c := config()
+	c := config(t)
 	c.Bins = append(c.Bins, "ibnetworkd/cmd/ibnetctl")
 	lab.Run(t, c, func(g *lab.G) {
 		r := newRig(g)

@@ -49,7 +49,8 @@ func (f FS) Get(fam Family, link, key string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	b, err := smallfile.Read(p, maxValue)
+	var buf [maxValue + 1]byte
+	b, err := smallfile.ReadTo(p, buf[:])
 	if err != nil {
 		return "", err
 	}

@@ -128,17 +128,21 @@ func (b *builder) inForce() bool {
 func (b *builder) kept(e engine, tree bool, bound int64) *assignment {
 	v := b.variants(e, tree, bound)
 	if !b.inForce() {
-		return v.relieved(bound)
+		return v.relieved(tree, bound)
 	}
 	limit := bound + bound/10
 	if h, filled := b.followed(e, v.best, limit); !filled && h.worst() <= limit {
 		return h
 	}
-	made := v.relieved(bound)
+	made := v.relieved(tree, bound)
 	limit = made.worst() + made.worst()/10
 	h, _ := b.followed(e, made, limit)
+	h.tree = tree
 	for n := 0; n < 2*maxRelief && h.worst() > limit; n++ {
 		// Where hosts come, tables from nothing let flows come together earlier.
+		if n >= maxRelief {
+			h.sharpen(h.worst())
+		}
 		h.relieve(limit, n >= maxRelief && !h.grown)
 	}
 	if h.worst() <= limit {
@@ -178,12 +182,14 @@ func (v *variants) judge(a *assignment, worst int64) {
 	}
 }
 
-// relieved relieves the busiest links of all, and returns the best that comes of it.
-func (v *variants) relieved(bound int64) *assignment {
-	if len(v.all) == 1 {
+// relieved relieves the busiest links of all, and returns the best that comes of it. On
+// large graphs it gains enough for its work in trees only.
+func (v *variants) relieved(tree bool, bound int64) *assignment {
+	if len(v.all) == 1 && !tree {
 		return v.best
 	}
 	for _, a := range v.all {
+		a.tree = tree
 		for worst := a.worst(); ; {
 			now := a.relieved(a.sharpened(worst, bound), bound)
 			if now >= worst {
@@ -199,8 +205,11 @@ func (v *variants) relieved(bound int64) *assignment {
 
 // score weighs the load of the busiest link and the share of the bandwidth that hosts
 // get that each send to one other at a time: one percent less of the share is as bad
-// as five percent more load.
+// as five percent more load. Beside the load of I/O nodes the busiest link alone counts.
 func (a *assignment) score(worst int64) float64 {
+	if a.base != nil {
+		return float64(worst)
+	}
 	share, _ := a.shift(a.lft, 64)
 	return float64(worst) / math.Pow(max(share, 1e-3), 5)
 }
@@ -227,7 +236,7 @@ func (b *builder) balanced(e engine, merging, bound int64) (*assignment, int64) 
 // sharpened goes through the tables with links near the load of the busiest one dearer
 // than others, for as long as that makes the worst smaller, which it returns.
 func (a *assignment) sharpened(worst, bound int64) int64 {
-	for n := 0; n < sharpPasses && a.spent < reliefWork && worst > bound; n++ {
+	for n := 0; n < sharpPasses && a.sharpens() && worst > bound; n++ {
 		a.spent += 2 * a.work
 		lft, load := cloneTables(a.lft), slices.Clone(a.load)
 		a.sharpen(worst)
@@ -301,19 +310,22 @@ type assignment struct {
 	merging int64
 	c       *candidates
 	lft     [][]uint8
-	placed  bool      // lft has a way for each destination
-	grown   bool      // of tables that follow others: hosts have come
-	load    []int64   // by link: flows times the cost of the link
-	price   []int64   // by link: what one more flow costs; load itself without a peak
-	dear    []int64   // what price is with a peak
-	peak    int64     // the load that all are to be below, 0 if prices do not regard it
-	total   int64     // sum of load
-	value   []int64   // by switch: loads on the way to the current destination
-	flow    []int64   // by switch: flows to the current destination through it
-	alone   []int64   // by link: what it costs for not being on the way of others to the destination
-	busy    []bool    // by link: whether flows to the destination left it for its load
-	next    []int32   // by switch: the link chosen
-	open    []bool    // by switch: whether mend has to choose
+	placed  bool    // lft has a way for each destination
+	tree    bool    // the switches form levels
+	grown   bool    // of tables that follow others: hosts have come
+	load    []int64 // by link: flows times the cost of the link
+	price   []int64 // by link: what one more flow costs; load itself without a peak
+	dear    []int64 // what price is with a peak
+	peak    int64   // the load that all are to be below, 0 if prices do not regard it
+	total   int64   // sum of load
+	value   []int64 // by switch: loads on the way to the current destination
+	flow    []int64 // by switch: flows to the current destination through it
+	alone   []int64 // by link: what it costs for not being on the way of others to the destination
+	busy    []bool  // by link: whether flows to the destination left it for its load
+	next    []int32 // by switch: the link chosen
+	open    []bool  // by switch: whether mend has to choose
+	found   []int   // by switch: the search of mend that found its value and next
+	search  int
 	before  [][]int32 // of other LIDs of the current port: the link by switch
 	lost    int       // switch pairs without a way
 	work    int       // links visited in a pass
@@ -324,7 +336,7 @@ func newAssignment(g *graph, e engine, merging int64) *assignment {
 	a := &assignment{graph: g, engine: e, merging: merging, c: newCandidates(g.n), lft: newTables(g),
 		load: g.loads(), dear: make([]int64, len(g.port)), alone: make([]int64, len(g.port)),
 		busy: make([]bool, len(g.port)), value: make([]int64, g.n), flow: make([]int64, g.n), next: make([]int32, g.n),
-		open: make([]bool, g.n)}
+		open: make([]bool, g.n), found: make([]int, g.n)}
 	a.revert(a.lft, a.load)
 	return a
 }
@@ -375,20 +387,32 @@ func (a *assignment) adopt(lft [][]uint8) map[ib.LID]int {
 // each calls f for the LIDs of every switch, with c its candidates.
 func (a *assignment) each(f func(d int32, to dest)) {
 	a.lost, a.work = 0, 0
+	a.some(nil, func(d int32, to dest) {
+		if to == a.dests[d][0] {
+			a.lost += a.c.lost
+		}
+		a.work += len(a.c.links)
+		f(d, to)
+	})
+}
+
+// some is each for those LIDs that are set in which, all if it is nil.
+func (a *assignment) some(which []bool, f func(d int32, to dest)) {
+	isOne := func(to dest) bool { return which == nil || which[to.lid] }
 	for d := range int32(a.n) {
 		dests := a.dests[d]
-		if len(dests) == 0 {
+		if !slices.ContainsFunc(dests, isOne) {
 			continue
 		}
 		a.c.reset()
 		a.engine.towards(d, a.c)
-		a.lost += a.c.lost
-		a.work += len(dests) * len(a.c.links)
 		for i, to := range dests {
 			if i == 0 || dests[i-1].port != to.port {
 				a.before = a.before[:0]
 			}
-			f(d, to)
+			if isOne(to) {
+				f(d, to)
+			}
 			if i+1 < len(dests) && dests[i+1].port == to.port {
 				next := make([]int32, a.n)
 				for _, s := range a.c.order {

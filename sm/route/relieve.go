@@ -9,24 +9,24 @@ import (
 const (
 	// maxRelief is how often the busiest links are relieved without a gain.
 	maxRelief = 3
-	// reliefWork bounds that, in links visited.
+	// reliefWork bounds that, in links visited; on larger graphs a pass does, up to assignWork.
 	reliefWork = 4_000_000
 )
 
 // relieved relieves the busiest links for as long as that makes the worst smaller,
 // which it returns.
 func (a *assignment) relieved(worst, bound int64) int64 {
-	stale := 0
+	stale, step := 0, 3
 	var lft [][]uint8
 	var load []int64
-	for worst > bound && stale < maxRelief && a.spent < reliefWork {
+	for worst > bound && stale < maxRelief && a.spent < a.most() {
 		if stale == 0 {
 			lft, load = cloneTables(a.lft), slices.Clone(a.load)
 		}
 		a.sharpen(worst)
-		a.relieve(worst-worst>>(3+stale)-1, true)
+		a.relieve(worst-worst>>(step+stale)-1, true)
 		if now := a.worst(); now < worst {
-			worst, stale = now, 0
+			worst, step, stale = now, min(step+stale, 5), 0
 		} else {
 			stale++
 		}
@@ -38,11 +38,34 @@ func (a *assignment) relieved(worst, bound int64) int64 {
 	return worst
 }
 
-// relieve takes flows off the links with more than limit.
+// most is what the relief may cost.
+func (a *assignment) most() int {
+	if !a.tree {
+		return reliefWork
+	}
+	return max(reliefWork, min(a.work, assignWork))
+}
+
+// sharpens reports whether there is work left for a pass by sharp prices. In a tree the
+// relief alone gains more for less.
+func (a *assignment) sharpens() bool {
+	if a.tree {
+		return a.spent+4*a.work <= a.most()
+	}
+	return a.spent < a.most()
+}
+
+// relieve takes flows off the links with more than limit, as far as the work goes.
 func (a *assignment) relieve(limit int64, wide bool) {
-	a.spent += a.n * (len(a.port) + a.top)
-	a.each(func(d int32, to dest) {
-		if to.kind == uncounted {
+	if !a.tree {
+		a.spent += a.n * (len(a.port) + a.top) // other ways are long there, and gain little
+	}
+	last := fabric.None
+	a.some(a.passing(limit), func(d int32, to dest) {
+		if d != last {
+			last, a.spent = d, a.spent+len(a.c.links)/4
+		}
+		if a.spent += a.n; to.kind == uncounted || a.tree && a.spent >= a.most() {
 			return
 		}
 		over := false
@@ -59,6 +82,29 @@ func (a *assignment) relieve(limit int64, wide bool) {
 	})
 }
 
+// passing has the LIDs to which a link with more than limit leads.
+func (a *assignment) passing(limit int64) []bool {
+	out := make([]bool, a.top+1)
+	var over [256]bool
+	for s, row := range a.lft {
+		some := false
+		x, y := a.neighbours(int32(s))
+		for l := a.link[x]; l < a.link[y]; l++ {
+			over[a.port[l]] = a.load[l] > limit
+			some = some || a.load[l] > limit
+		}
+		if !some {
+			continue
+		}
+		a.spent += len(row) / 8
+		for lid, p := range row {
+			out[lid] = out[lid] || over[p]
+		}
+		clear(over[:])
+	}
+	return out
+}
+
 // mend sets the entries for a LID of switch d that lead nowhere or to a busy
 // link, for one switch with hosts after the other, and adds the flows: what went
 // one way is spread over several that have capacity for a part each.
@@ -72,16 +118,28 @@ func (a *assignment) mend(d int32, to dest, limit int64, wide bool) {
 		open[s] = l == fabric.None || a.busy[l] || open[a.linkTo[l]] && (wide || len(a.c.of(a.linkTo[l])) == 1)
 	}
 	clear(a.busy)
-	way := func(n int64) {
-		a.spent += len(a.c.links)
-		a.value[d] = 0
-		for _, s := range a.c.order {
-			if open[s] {
-				a.next[s], a.value[s] = a.cheapest(s, d, n, limit)
-			} else {
-				a.next[s] = a.linkOf[int(s)<<8|int(a.lft[s][to.lid])]
-				a.value[s] = a.price[a.next[s]] + a.value[a.linkTo[a.next[s]]]
+	// way finds the cheapest link of a switch, and of those that it may lead to.
+	var way func(s int32, n int64)
+	way = func(s int32, n int64) {
+		if a.found[s] == a.search {
+			return
+		}
+		a.found[s] = a.search
+		if s == d {
+			a.value[d] = 0
+		} else if open[s] {
+			a.spent += 4 * len(a.c.of(s))
+			for _, l := range a.c.of(s) {
+				if t := a.linkTo[l]; a.found[t] != a.search {
+					way(t, n)
+				}
 			}
+			a.next[s], a.value[s] = a.cheapest(s, d, n, limit)
+		} else {
+			a.spent += 4
+			a.next[s] = a.linkOf[int(s)<<8|int(a.lft[s][to.lid])]
+			way(a.linkTo[a.next[s]], n)
+			a.value[s] = a.price[a.next[s]] + a.value[a.linkTo[a.next[s]]]
 		}
 	}
 	// With wide, the ways found for one switch serve the next ones while their
@@ -89,6 +147,7 @@ func (a *assignment) mend(d int32, to dest, limit int64, wide bool) {
 	ready := false
 	fits := func(at int32, n int64) bool {
 		for at != d {
+			way(at, n)
 			l := a.next[at]
 			if !open[at] {
 				l = a.linkOf[int(at)<<8|int(a.lft[at][to.lid])]
@@ -111,7 +170,8 @@ func (a *assignment) mend(d int32, to dest, limit int64, wide bool) {
 			at = a.linkTo[a.linkOf[int(at)<<8|int(a.lft[at][to.lid])]]
 		}
 		if at != d && (!ready || !fits(at, n)) {
-			way(n)
+			a.search++
+			way(at, n)
 			ready = wide
 		}
 		for at := s; at != d; {
@@ -124,8 +184,11 @@ func (a *assignment) mend(d int32, to dest, limit int64, wide bool) {
 			at = a.linkTo[l]
 		}
 	}
-	way(0)
+	a.search++
 	for _, s := range a.c.order {
-		a.lft[s][to.lid] = a.port[a.next[s]]
+		if open[s] {
+			way(s, 0)
+			a.lft[s][to.lid] = a.port[a.next[s]]
+		}
 	}
 }

@@ -175,7 +175,15 @@ func (p *indexer) unreachable(why *link.Reason) bool {
 		return say(link.CodeUnsupported, fmt.Sprintf("write GIDIndex=%d", first+n-1),
 			"the GID table of %s ends at index %d, asked %d", p.where, p.port.GIDSlots-1, p.want)
 	case (p.want-first)%n != n-1:
-		return say(link.CodeUnsupported, fmt.Sprintf("write GIDIndex=%d or %d", p.want-1, p.want+1),
+		up := p.want + n - 1 - (p.want-first)%n
+		next := fmt.Sprintf("write GIDIndex=%d or %d", up-n, up)
+		switch {
+		case up-n < first:
+			next = fmt.Sprintf("write GIDIndex=%d", up)
+		case p.port.GIDSlots != 0 && up >= p.port.GIDSlots:
+			next = fmt.Sprintf("write GIDIndex=%d", up-n)
+		}
+		return say(link.CodeUnsupported, next,
 			"index %d of %s has entries of RoCE v1: an address has one of each version, v1 first", p.want, p.where)
 	}
 	return false

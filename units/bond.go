@@ -183,6 +183,7 @@ func (p *parser) checkBond() {
 		}
 		return
 	}
+	p.checkSlave(name)
 	not := func(section string, pos Position, what string) {
 		p.at(section, "").problem(pos, Warning, "it is not used",
 			"%s is on a slave of %s, but connections use the addresses of the bond: move it to a unit with [Match] Name=%s", what, name, name)

@@ -58,6 +58,7 @@ func (p *parser) finish() bool {
 	p.checkDHCPv6()
 	p.checkLink()
 	p.checkEthtool()
+	p.checkOwnName()
 	p.checkBond()
 	p.checkVRF()
 	p.sec, p.key = nil, nil

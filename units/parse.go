@@ -27,6 +27,8 @@ type parser struct {
 	sec *SectionSpec
 	key *Key
 	obj *object
+	// last is where a key was assigned last.
+	last map[*Key]Position
 }
 
 // object is one instance of a section.
@@ -110,6 +112,10 @@ func (p *parser) section(rs *rawSection) {
 			}
 			continue
 		}
+		if p.last == nil {
+			p.last = map[*Key]Position{}
+		}
+		p.last[p.key] = a.pos()
 		p.key.apply.set(p, p.obj.ptr, a)
 	}
 	p.key = nil

@@ -70,9 +70,9 @@ func (p *parser) checkVRF() {
 	}
 	if n.Set {
 		p.at("Network", "VRF").problem(n.Pos, Warning, "it has no effect",
-			"a slave of %s is in no VRF: move VRF= to a unit with [Match] Name=%s", bond, bond)
+			"a slave of %s cannot be in a VRF: move VRF= to a unit with [Match] Name=%s", bond, bond)
 		*n = Value[string]{}
 		return
 	}
-	drop("Name", v.Name.Pos, "a slave of %s is in no VRF: move [VRF] to a unit with [Match] Name=%s", bond, bond)
+	drop("Name", v.Name.Pos, "a slave of %s cannot be in a VRF: move [VRF] to a unit with [Match] Name=%s", bond, bond)
 }

@@ -16,8 +16,8 @@ func TestVRFSection(t *testing.T) {
 		{"[VRF]\nTable=100\n", "", "[VRF] has no Name="},
 		{"[VRF]\nName=red\nTable=100\n[Network]\nVRF=blue\n", "red", "VRF=blue is another VRF than Name=red"},
 		{"[VRF]\nName=red\n[Network]\nVRF=blue\n", "red", "VRF=blue is another VRF than Name=red"},
-		{"[Bond]\nName=bond0\n[VRF]\nName=red\nTable=100\n", "", "a slave of bond0 is in no VRF"},
-		{"[Bond]\nName=bond0\n[Network]\nVRF=red\n", "", "a slave of bond0 is in no VRF"},
+		{"[Bond]\nName=bond0\n[VRF]\nName=red\nTable=100\n", "", "a slave of bond0 cannot be in a VRF"},
+		{"[Bond]\nName=bond0\n[Network]\nVRF=red\n", "", "a slave of bond0 cannot be in a VRF"},
 	} {
 		u, problems := VerifyFile("/etc/systemd/network/a.ibnetwork", []byte("[Match]\nName=ib0\n"+tt.text))
 		var all []string

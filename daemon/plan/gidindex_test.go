@@ -200,6 +200,7 @@ func TestGIDIndex(t *testing.T) {
 		before func(k *kernel)
 		ours   string // an address that the record has
 		want   string // actual value, or a part of the reason
+		next   string // the next step
 		none   bool   // nothing may change
 	}{
 		{name: "OK on an empty table", index: 3, want: "3"},
@@ -223,7 +224,8 @@ func TestGIDIndex(t *testing.T) {
 		{name: "bad occupied by another program", index: 3, want: "index 3 of mlx5_0/1 is that of 10.9.0.1 of eth0, which another program set",
 			before: func(k *kernel) { k.add("eth0", address("10.9.0.1/24")) }},
 		{name: "bad a default GID", index: 1, want: "belongs to a default GID"},
-		{name: "bad RoCE v1", index: 4, want: "index 4 of mlx5_0/1 has entries of RoCE v1"},
+		{name: "bad RoCE v1", index: 4, want: "index 4 of mlx5_0/1 has entries of RoCE v1", next: "write GIDIndex=3 or 5"},
+		{name: "bad RoCE v1 behind the default GIDs", index: 2, want: "index 2 of mlx5_0/1 has entries of RoCE v1", next: "write GIDIndex=3"},
 		{name: "bad beyond the table", index: 65, want: "ends at index 63, asked 65"},
 		{name: "bad no RoCE v2", index: 3, kernel: newKernel(1), want: "mlx5_0/1 has no RoCE v2"},
 		{name: "bad a queue pair has it", index: 3, want: users, before: func(k *kernel) {
@@ -256,6 +258,9 @@ func TestGIDIndex(t *testing.T) {
 			a := k.settle(t, gidUnits(t, tt.index, tt.more), rec)
 			if tt.want != a.Actual && !strings.Contains(a.Why.Text, tt.want) || !a.OK() && a.Actual == tt.want {
 				t.Errorf("%+v\n%s", a, k)
+			}
+			if tt.next != "" && a.Why.Next != tt.next {
+				t.Errorf("next step %q, want %q", a.Why.Next, tt.next)
 			}
 			if a.OK() != (a.Actual == a.Wanted) {
 				t.Errorf("%+v", a)

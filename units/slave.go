@@ -1,0 +1,54 @@
+package units
+
+import "slices"
+
+// slaveless are the keys and sections of which a bond's slave has nothing: packets
+// arrive at the bond, which has the addresses. Objects as [Address] and [Route] are
+// checkBond's, and VRF= is checkVRF's. An empty list is all keys but slaveKeys.
+var slaveless = []struct {
+	section string
+	keys    []string
+}{
+	{"Network", nil}, {"DHCPv4", nil}, {"DHCPv6", nil}, {"IPv6AcceptRA", nil}, {"RoCE", []string{"GIDIndex"}},
+}
+
+// slaveKeys are keys of these sections that a slave does have, or that others report.
+var slaveKeys = []string{"Description", "Address", "Gateway", "Bond", "PrimarySlave", "VRF", "BindCarrier", "KeepConfiguration"}
+
+// checkSlave warns of each key that has no effect on a slave of a bond.
+func (p *parser) checkSlave(bond string) {
+	for _, x := range slaveless {
+		spec := sectionByName[x.section]
+		for _, obj := range p.u.objects(x.section) {
+			for i := range spec.Keys {
+				k := &spec.Keys[i]
+				if x.keys != nil && !slices.Contains(x.keys, k.Name) || slices.Contains(slaveKeys, k.Name) || k.apply.show == nil ||
+					len(k.apply.show(obj)) == 0 {
+					continue
+				}
+				p.at(x.section, k.Name).problem(p.last[k], Warning, "it has no effect",
+					"%s= is on a slave of %s: move it to a unit with [Match] Name=%s", k.Name, bond, bond)
+			}
+		}
+	}
+}
+
+// checkOwnName finds links that a unit for one link names like that link itself.
+func (p *parser) checkOwnName() {
+	own := func(name string) bool {
+		return slices.ContainsFunc(p.u.Match.Name, func(v Value[Pattern]) bool { return !v.V.Not && v.V.Glob == name })
+	}
+	if n := p.u.Bond.Name; n.Set && own(n.V) {
+		p.at("Bond", "Name").problem(n.Pos, Warning, notUsed,
+			"%s is the link of [Match] and cannot be a slave of itself; write another name", n.V)
+		p.u.Bond = Bond{}
+	}
+	p.u.Partitions = slices.DeleteFunc(p.u.Partitions, func(x Partition) bool {
+		if !x.Name.Set || !own(x.Name.V) {
+			return false
+		}
+		p.at("Partition", "Name").problem(x.Name.Pos, Warning, notUsed,
+			"%s is the link of [Match], whose child needs another name", x.Name.V)
+		return true
+	})
+}

@@ -300,12 +300,18 @@ func (d *DHCP) reason(l *Link, six bool) Reason {
 		r.Next = "find the host with: ip neighbour show to " + d.Conflict.String() + "; exclude its address on the server"
 	case d.Lease != nil && d.Refusal != "":
 		r.Text = fmt.Sprintf("%s server %s does not renew the lease of %s (%s); it is used until it ends", name, d.Refused, l.Name, d.Refusal)
+	case d.Lease != nil && d.Tries > 0 && d.Drops.Last != "":
+		r.Text = fmt.Sprintf("%s answers do not renew the lease of %s (%s); it is used until it ends", name, l.Name, d.Drops.Last)
+		r.Next = "correct the configuration of the " + name + " server"
 	case d.Lease != nil && !d.Lease.Address.IsValid():
 		r.Text = fmt.Sprintf("no answer from a %s server on %s for newer information; what it said before is used", name, tries)
 	case d.Lease != nil:
 		r.Text = fmt.Sprintf("no answer from a %s server on %s to renew the lease; it is used until it ends", name, tries)
 	case d.Refusal != "":
 		r.Text = fmt.Sprintf("%s server %s gives %s no address (%s)", name, d.Refused, l.Name, d.Refusal)
+	case d.Drops.Last != "" && (d.Tries > 0 || d.State == DHCPSelecting):
+		r.Text = fmt.Sprintf("%s answers for %s cannot be used (%s)", name, l.Name, d.Drops.Last)
+		r.Next = "correct the configuration of the " + name + " server"
 	case d.Tries >= 4:
 		r.Text = fmt.Sprintf("no answer from a %s server on %s; %s", name, tries, joined)
 	case d.Refused.IsValid():

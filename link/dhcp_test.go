@@ -49,6 +49,11 @@ func TestLease(t *testing.T) {
 			"ip address add 10.11.0.100/24 broadcast 10.11.0.255 metric 1024 noprefixroute valid_lft 3600 preferred_lft 3600 dev ib0\n" +
 			"ip route add 10.11.0.0/24 dev ib0 table 100 proto dhcp scope link src 10.11.0.100 metric 1024\n" +
 			"ip route add default via 10.11.0.254 dev ib0 table 100 proto dhcp src 10.11.0.100 metric 1024 onlink\n"},
+		{name: "bad answers that cannot be used", unit: unit, sys: func(s *Snapshot, _ *Record) {
+			s.Links[1].DHCP = &DHCP{State: DHCPSelecting, Tries: 4, Drops: DHCPDrops{Contradictory: 4, Last: "a mask with holes"}}
+		}, want: "" +
+			"# waiting: ib0: DHCP answers for ib0 cannot be used (a mask with holes)\n" +
+			"#   next: correct the configuration of the DHCP server\n"},
 		{name: "bad no answer", unit: unit, sys: func(s *Snapshot, _ *Record) {
 			s.Links[1].DHCP = &DHCP{State: DHCPSelecting, Tries: 4}
 		}, want: "" +

@@ -19,7 +19,7 @@ type DHCP struct {
 	Refusal string     `json:"refusal,omitempty"`
 	// Trouble is why the client cannot send or receive, empty for nothing.
 	Trouble string `json:"trouble,omitempty"`
-	// Drops are as of the last change of anything else.
+	// Drops are as of the last change of anything else, and of one bad answer a minute.
 	Drops DHCPDrops `json:"drops,omitzero"`
 }
 
@@ -28,7 +28,7 @@ type DHCPDrops struct {
 	Malformed     int `json:"malformed,omitempty"`
 	Foreign       int `json:"foreign,omitempty"`       // of another transaction, client or server
 	Contradictory int `json:"contradictory,omitempty"` // an answer that cannot be used
-	// Last is the reason of the last one that was malformed or contradictory.
+	// Last is the reason of the last one that was malformed or contradictory, "" since one could be used.
 	Last string `json:"last,omitempty"`
 }
 

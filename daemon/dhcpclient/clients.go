@@ -107,7 +107,8 @@ type client struct {
 	about   string // what arp listens to
 	kept    *link.Lease
 	trouble string
-	warned  time.Duration // when a dropped answer was logged last
+	warned  time.Duration  // when a dropped answer was logged last
+	drops   link.DHCPDrops // that are in the view
 }
 
 // New makes clients whose leases are in a directory, with sockets by an opener. wake has links, by index, read
@@ -408,11 +409,12 @@ func (c *Clients) after(x *client, frames []dhcp.Send) {
 	c.mu.Lock()
 	old := c.views[x.key]
 	if old != nil {
-		v.Drops = old.Drops // a flood of answers changes nothing
+		v.Drops = x.drops // a flood of answers changes nothing
 	}
 	changed := old == nil || !reflect.DeepEqual(*old, v)
 	if changed {
-		v.Drops = x.m.Drops()
+		x.drops = x.m.Drops()
+		v.Drops = x.drops
 		c.views[x.key] = &v
 	}
 	c.mu.Unlock()
@@ -536,13 +538,14 @@ func (c *Clients) receive(e packet.Event) {
 		c.after(x, x.m.(*dhcp.Client).ARP(now(), e.Data))
 	default:
 		before := x.m.Drops()
-		c.after(x, x.m.Packet(now(), e.Data, e.Checked))
+		frames := x.m.Packet(now(), e.Data, e.Checked)
 		d := x.m.Drops()
 		if d.Malformed+d.Contradictory != before.Malformed+before.Contradictory && (x.warned == 0 || now() > x.warned+time.Minute) {
-			x.warned = now()
+			x.warned, x.drops = now(), d
 			c.log.Warn("a "+x.protocol()+" answer was dropped", "link", x.name, "why", d.Last, "malformed", d.Malformed,
 				"contradictory", d.Contradictory, "foreign", d.Foreign)
 		}
+		c.after(x, frames)
 	}
 }
 

@@ -299,6 +299,15 @@ func (c *Collector) writeLinks(w *writer) {
 		}
 		w.sample(float64(bad), "link", n)
 	}
+	w.family("ibnetwork_dhcp_unusable_answers_total", "counter",
+		"Answers of DHCP servers that could not be used, updated once a minute.")
+	for _, n := range links {
+		for i, d := range []*link.DHCP{c.links[n].now.DHCP, c.links[n].now.DHCP6} {
+			if d != nil {
+				w.sample(float64(d.Drops.Malformed+d.Drops.Contradictory), "link", n, "family", []string{"ipv4", "ipv6"}[i])
+			}
+		}
+	}
 	if !c.once {
 		w.family("ibnetwork_link_carrier_lost_total", "counter", "How often the link lost carrier.")
 		for _, n := range links {

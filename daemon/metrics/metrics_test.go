@@ -34,7 +34,8 @@ func TestText(t *testing.T) {
 	c.ObservePorts(t0.Add(21*time.Second), []link.PortStatus{p})
 	p.State = "Initializing"
 	c.ObservePorts(t0.Add(30*time.Second), []link.PortStatus{p})
-	l := link.Status{Name: "ib0", State: link.StateConfigured, Carrier: true, Online: true}
+	l := link.Status{Name: "ib0", State: link.StateConfigured, Carrier: true, Online: true,
+		DHCP: &link.DHCP{Drops: link.DHCPDrops{Malformed: 2, Contradictory: 1}}}
 	for _, carrier := range []bool{true, false, true} {
 		l.Carrier = carrier
 		c.ObserveLinks([]link.Status{l}, nil)
@@ -54,6 +55,7 @@ func TestText(t *testing.T) {
 		`ibnetwork_port_sm_changes_total{device="mlx5_0",port="1"} 1`,
 		`ibnetwork_port_port_rcv_data_total{device="mlx5_0",port="1"} 1152921504606846976`,
 		`ibnetwork_link_rejoins_total{link="ib0"} 1`,
+		`ibnetwork_dhcp_unusable_answers_total{link="ib0",family="ipv4"} 3`,
 		`ibnetwork_link_carrier_lost_total{link="ib0"} 1`,
 		`ibnetwork_operations_total{operation="SetMTU",result="failed"} 1`,
 		`ibnetwork_operations_total{operation="AddChild",result="done"} 1`,

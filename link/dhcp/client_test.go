@@ -568,3 +568,20 @@ func TestSipHash(t *testing.T) {
 		t.Errorf("%#x", got)
 	}
 }
+
+// Why an answer could not be used counts until one can.
+func TestLastDrop(t *testing.T) {
+	h := newHost(t, ipoib(), nil, false)
+	h.step(h.c.Carrier(h.now, true, 0, false))
+	h.take()
+	h.hear(typeOffer, set(optMask, 255, 0, 255, 0))
+	if d := h.c.Drops(); d.Last == "" || d.Contradictory != 1 {
+		t.Errorf("%+v", d)
+	}
+	h.hear(typeOffer, nil)
+	h.hear(typeAck, nil)
+	h.state(link.DHCPBound)
+	if d := h.c.Drops(); d.Last != "" || d.Contradictory != 1 {
+		t.Errorf("with a lease %+v", d)
+	}
+}

@@ -132,7 +132,7 @@ func (c *Client) acknowledged(now time.Duration, m *message) {
 
 // use begins to use a lease, or goes on with it.
 func (c *Client) use(now time.Duration, l *link.Lease) {
-	c.lease, c.probed, c.refused, c.conflict = l, nil, netip.Addr{}, netip.Addr{}
+	c.lease, c.probed, c.refused, c.conflict, c.drops.Last = l, nil, netip.Addr{}, netip.Addr{}, ""
 	c.schedule(now)
 }
 

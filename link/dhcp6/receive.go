@@ -220,5 +220,6 @@ func (c *Client) granted(now time.Duration, m *message, id string, from netip.Ad
 // use begins to use a lease, or goes on with it.
 func (c *Client) use(now time.Duration, l *link.Lease) {
 	c.lease, c.former, c.refused, c.refusal, c.noted, c.conflict = l, nil, netip.Addr{}, "", false, netip.Addr{}
+	c.drops.Last = ""
 	c.schedule(now)
 }

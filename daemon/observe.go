@@ -122,6 +122,8 @@ func (o *Observer) Observe(sc Scope, w Needs) (*link.Snapshot, error) {
 	o.host.Udev = o.udev.Running()
 	if w.Resolved {
 		o.host.Resolved = o.dns.owner(sc.All || sc.Reload || sc.RDMA)
+		to, _ := os.Readlink(filepath.Join(o.root, "/etc/resolv.conf"))
+		o.host.ResolvConf = to == link.ResolvConfFile || filepath.Join("/etc", to) == link.ResolvConfFile
 	}
 	s.Host = o.host
 

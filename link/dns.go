@@ -1,7 +1,6 @@
 package link
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -33,31 +32,6 @@ func NeedsResolved(u *units.Unit) bool {
 	return wanted
 }
 
-// NoResolved is why settings for systemd-resolved have no effect where it does not
-// run. The link is configured all the same, as under systemd-networkd.
-func NoResolved() Reason {
-	return Reason{Code: CodeNoResolved, Text: "systemd-resolved does not run: DNS=, Domains= and the keys that belong to them have no effect",
-		Next: "systemctl enable --now systemd-resolved; or remove the keys and write the name servers into /etc/resolv.conf"}
-}
-
-// noResolvedForOthers is the same for what others than the unit say: routers, or also
-// (leased) a DHCP server.
-func noResolvedForOthers(what []string, leased bool) Reason {
-	const most = 3
-	list := strings.Join(what[:min(len(what), most)], ", ")
-	if n := len(what) - most; n > 0 {
-		list += fmt.Sprintf(" and %d more", n)
-	}
-	if leased {
-		return Reason{Code: CodeNoResolved,
-			Text: "systemd-resolved does not run: the name servers and domains of the lease (" + list + ") have no effect",
-			Next: "systemctl enable --now systemd-resolved; or write UseDNS=no in [DHCPv4] or [DHCPv6], and the servers into /etc/resolv.conf"}
-	}
-	return Reason{Code: CodeNoResolved,
-		Text: "systemd-resolved does not run: what routers advertise for name resolution (" + list + ") has no effect",
-		Next: "systemctl enable --now systemd-resolved; or write UseDNS=no in [IPv6AcceptRA]"}
-}
-
 func planDNS(b *Builder, index int, u *units.Unit) {
 	l := b.Link(index)
 	rec := b.Record.Of(l)
@@ -69,9 +43,11 @@ func planDNS(b *Builder, index int, u *units.Unit) {
 	op.On, op.Resolved = b.Model.Target(l), b.Base.Host.Resolved
 	leased := addLeased(&op, u, l)
 	others := append(leased, addAdvertised(&op, u, l)...)
-	why := NoResolved()
+	linked := b.Base.Host.ResolvConf
+	_, _, whole := op.inFile()
+	why := NoResolved(linked)
 	if !wanted && len(others) > 0 {
-		wanted, why = true, noResolvedForOthers(others, len(leased) > 0)
+		wanted, why = true, noResolvedForOthers(others, len(leased) > 0, linked)
 	}
 	if !wanted {
 		if had != nil && !(u == nil && rec.Keep) && had.Resolved == op.Resolved && op.Resolved != "" {
@@ -86,6 +62,8 @@ func planDNS(b *Builder, index int, u *units.Unit) {
 		op.RevertFirst = had.Default != Unset && op.Default == Unset || lacks(op.Resolve, had.Resolve)
 	}
 	switch {
+	case op.Resolved == "" && linked && whole:
+		a.Actual = a.Wanted
 	case op.Resolved == "":
 		a.Why = why
 		b.Block(op.On, op, false, a.Why)

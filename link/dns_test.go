@@ -32,7 +32,8 @@ func TestAdvertisedDNS(t *testing.T) {
 		{name: "bad systemd-resolved does not run", unit: accept, sys: heard(""), want: "" +
 			"# blocked: ib0: systemd-resolved does not run: what routers advertise for name resolution (fd00::53, fd00::54) has no " +
 			"effect\n#   then: resolvectl dns ib0 fd00::53 fd00::54\n" +
-			"#   next: systemctl enable --now systemd-resolved; or write UseDNS=no in [IPv6AcceptRA]\n"},
+			"#   next: ln -sf /run/ibnetworkd/resolv.conf /etc/resolv.conf; or systemctl enable --now systemd-resolved; " +
+			"or write UseDNS=no in [IPv6AcceptRA]\n"},
 	})
 }
 
@@ -56,8 +57,16 @@ func TestDNS(t *testing.T) {
 			"#   then: resolvectl dns ib0 10.0.0.53 && resolvectl domain ib0 ~. site.example && resolvectl default-route ib0 " +
 			"yes && resolvectl llmnr ib0 no && resolvectl mdns ib0 resolve && resolvectl dnsovertls ib0 opportunistic && " +
 			"resolvectl dnssec ib0 no && resolvectl nta ib0 a.example b.example\n" +
-			"#   next: systemctl enable --now systemd-resolved; or remove the keys and write the name servers into " +
-			"/etc/resolv.conf\n"},
+			"#   next: ln -sf /run/ibnetworkd/resolv.conf /etc/resolv.conf; or systemctl enable --now systemd-resolved\n"},
+		{name: "OK the file is used", unit: "[Network]\nDNS=10.0.0.53\nDomains=site.example ~.\n",
+			sys: func(s *Snapshot, _ *Record) { s.Host.ResolvConf = true }},
+		{name: "bad the file is used, and a key of systemd-resolved", unit: "[Network]\nDNS=10.0.0.53\nLLMNR=no\n",
+			sys: func(s *Snapshot, _ *Record) { s.Host.ResolvConf = true }, want: "" +
+				"# blocked: ib0: systemd-resolved does not run: only name servers and search domains have an effect, by " +
+				"/run/ibnetworkd/resolv.conf\n" +
+				"#   then: resolvectl dns ib0 10.0.0.53 && resolvectl llmnr ib0 no\n" +
+				"#   next: systemctl enable --now systemd-resolved; or remove routing domains, ports, names of servers, and the keys " +
+				"that belong to DNS=\n"},
 		{name: "OK it has the same", unit: "[Network]\nDNS=10.0.0.53\nLLMNR=no\n", sys: resolved(":1.7")},
 		{name: "OK it has been started again", unit: "[Network]\nDNS=10.0.0.53\nLLMNR=no\n", sys: resolved(":1.6"),
 			want: "resolvectl dns ib0 10.0.0.53 && resolvectl llmnr ib0 no\n"},

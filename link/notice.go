@@ -283,8 +283,9 @@ func DNSNotices(s *Snapshot, set *units.Set) (out []Notice) {
 		return nil
 	}
 	for _, u := range set.Units {
-		if NeedsResolved(u) {
-			r := NoResolved()
+		op, wanted := wantedDNS(u)
+		if _, _, whole := op.inFile(); wanted && !(whole && s.Host.ResolvConf) {
+			r := NoResolved(s.Host.ResolvConf)
 			r.Text = u.Name + ": " + r.Text
 			out = append(out, Notice{Unit: u.Path, Reason: r})
 		}

@@ -48,6 +48,8 @@ type Host struct {
 	// Resolved identifies the running systemd-resolved (its unique bus
 	// name), empty where there is none. A new name means it has forgotten.
 	Resolved string `json:"resolved,omitempty"`
+	// ResolvConf reports that /etc/resolv.conf is a symbolic link to ResolvConfFile.
+	ResolvConf bool `json:"resolv_conf,omitempty"`
 	// NoIPv6 reports a kernel without IPv6, or with it disabled at boot.
 	NoIPv6 bool `json:"no_ipv6,omitempty"`
 	// EnhancedSwitch reports that ib_ipoib can be loaded without enhanced IPoIB

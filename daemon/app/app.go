@@ -25,6 +25,7 @@ import (
 	"ibnetworkd/daemon/metrics"
 	"ibnetworkd/daemon/modload"
 	"ibnetworkd/daemon/remote"
+	"ibnetworkd/daemon/resolvconf"
 	"ibnetworkd/daemon/smfeed"
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/filewatch"
@@ -96,6 +97,7 @@ type App struct {
 	managers *smfeed.Managers
 	feed     *smfeed.Feed
 	env      *envfile.Files
+	resolv   *resolvconf.File
 	modules  *modload.Loader
 	dhcp     *dhcpclient.Clients
 	probes   *arpprobe.Probers
@@ -216,6 +218,7 @@ func (a *App) build(h host) error {
 		LogTarget: journal.Target(os.Stderr)})
 	a.buildSubnetManagers()
 	a.env = envfile.New(a.log, filepath.Join(a.o.StateDir, "links"), rereadLinks)
+	a.resolv = resolvconf.New(a.log, filepath.Join(a.o.StateDir, filepath.Base(link.ResolvConfFile)))
 	return nil
 }
 
@@ -274,6 +277,7 @@ func (a *App) observed(v daemon.View) {
 	}
 	a.feed.Update(v)
 	a.env.Update(v)
+	a.resolv.Update(v)
 	a.dhcp.Update(v)
 	a.probes.Update(v)
 	a.remote.Update(v)
@@ -312,6 +316,7 @@ func (a *App) tasks(hangup <-chan os.Signal) []task {
 		{name: "files of subnet managers", run: a.smFiles.Run},
 		{name: "port feed", run: a.feed.Run},
 		{name: "environment files", run: a.env.Run},
+		{name: "name servers", run: a.resolv.Run},
 		{name: "DHCP clients", run: a.dhcp.Run},
 		{name: "ARP probes", run: a.probes.Run},
 		{name: "other ends of cables", run: a.remote.Run},

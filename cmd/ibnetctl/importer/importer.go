@@ -194,8 +194,8 @@ func Import(host Host, sources []Source) Result {
 			im.released(d)
 			if s := d.sections["Network"]; im.host.NoResolved && s != nil &&
 				slices.ContainsFunc(s.dirs, func(x *directive) bool { return x.key == "DNS" || x.key == "Domains" }) {
-				im.note("DNS= and Domains= take effect through systemd-resolved, which this host does not have: write the name servers into " +
-					"/etc/resolv.conf, or install systemd-resolved")
+				im.note("DNS= and Domains= take effect through systemd-resolved, which this host does not have: make /etc/resolv.conf a " +
+					"symbolic link to /run/ibnetworkd/resolv.conf, or install systemd-resolved")
 			}
 		}
 	}

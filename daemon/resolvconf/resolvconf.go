@@ -1,0 +1,70 @@
+// Package resolvconf keeps link.ResolvConfFile: the name servers of all links, for hosts without systemd-resolved.
+package resolvconf
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+
+	"ibnetworkd/daemon"
+	"ibnetworkd/daemon/plan"
+	"ibnetworkd/internal/smallfile"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// File is the file.
+type File struct {
+	log  *slog.Logger
+	path string
+	wake chan struct{}
+
+	mu   sync.Mutex // guards what follows
+	want string
+}
+
+// New makes a File at a path whose directory exists.
+func New(log *slog.Logger, path string) *File {
+	return &File{log: log, path: path, wake: make(chan struct{}, 1)}
+}
+
+// Update takes what the loop has observed. It never blocks.
+func (f *File) Update(v daemon.View) {
+	if v.Snapshot == nil {
+		return
+	}
+	text := link.ResolvConf(v.Snapshot, func(l *link.Link) *units.Unit { return plan.Served(v.Snapshot, v.Governing, l) })
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if text == f.want {
+		return
+	}
+	f.want = text
+	select {
+	case f.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run writes the file until ctx ends: it begins with the first name server or search domain, and stays.
+func (f *File) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.wake:
+		}
+		f.mu.Lock()
+		want := f.want
+		f.mu.Unlock()
+		old, err := os.ReadFile(f.path)
+		if string(old) == want || err != nil && strings.Count(want, "\n") < 2 {
+			continue
+		}
+		if err := smallfile.Replace(f.path, []byte(want), 0o644); err != nil {
+			f.log.Warn("name servers are not written", "file", f.path, "error", err)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package resolvconf
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/daemon"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// The file begins with the first name server, follows each change and stays without one.
+func TestFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "resolv.conf")
+	f := New(slog.New(slog.DiscardHandler), path)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- f.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	update := func(text string) {
+		v := daemon.View{Snapshot: &link.Snapshot{Links: []link.Link{{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand,
+			Flags: link.FlagUp | link.FlagLowerUp}}}, Governing: link.Governing{Links: map[int]link.Governed{}}}
+		if u, _ := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=ib0\n"+text)); text != "" {
+			v.Governing.Links[4] = link.Governed{Unit: u}
+		}
+		f.Update(v)
+	}
+	wait := func(what string, is func(text string, exists bool) bool) {
+		t.Helper()
+		text := []byte(nil)
+		for range 500 {
+			var err error
+			if text, err = os.ReadFile(path); is(string(text), err == nil) {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		t.Fatalf("%s: %q", what, text)
+	}
+	f.Update(daemon.View{})
+	update("")
+	time.Sleep(20 * time.Millisecond)
+	wait("no name server", func(_ string, exists bool) bool { return !exists })
+	update("[Network]\nDNS=10.0.0.53\n")
+	wait("one", func(s string, _ bool) bool { return strings.Contains(s, "nameserver 10.0.0.53\n") })
+	update("[Network]\nDNS=10.0.0.54\n")
+	wait("another one", func(s string, _ bool) bool {
+		return strings.Contains(s, "nameserver 10.0.0.54\n") && !strings.Contains(s, ".53")
+	})
+	update("")
+	wait("none any more", func(s string, exists bool) bool { return exists && !strings.Contains(s, "nameserver") })
+}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -297,8 +298,29 @@ func TestForetellLevels(t *testing.T) {
 	}
 }
 
-func foretell(t *testing.T, f *fabric.Fabric, cfg engine.Config, drain []ib.GUID, words string) {
-	s := simfabric.New(f, simfabric.Options{})
+// On a torus paths get other service levels, and every host is asked to register again.
+func TestForetellRegistrations(t *testing.T) {
+	for name, f := range map[string]*fabric.Fabric{"4x4": gen.Torus([]int{4, 4}, 4), "3x4": gen.Torus([]int{3, 4}, 2),
+		"4x4x4": gen.Torus([]int{4, 4, 4}, 1)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if c := foretell(t, f, engine.Config{Partitions: partition.Default(), QoS: &qos.Options{}}, nil, ""); c.Register == 0 || c.Levels == 0 {
+					t.Errorf("%d ports register again, %d pairs have another level", c.Register, c.Levels)
+				}
+			})
+		})
+	}
+}
+
+func foretell(t *testing.T, f *fabric.Fabric, cfg engine.Config, drain []ib.GUID, words string) *explain.Change {
+	t.Helper()
+	asked := map[ib.GUID]bool{}
+	var mu sync.Mutex
+	s := simfabric.New(f, simfabric.Options{Reregister: func(g ib.GUID) {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[g] = true
+	}})
 	defer s.Close()
 	tr, err := s.Open(f.Ports[f.SMPort].GUID)
 	if err != nil {
@@ -343,19 +365,38 @@ func foretell(t *testing.T, f *fabric.Fabric, cfg engine.Config, drain []ib.GUID
 	if words != "" && (blind.Engine != "" || !strings.Contains(blind.note, "another engine, hints or another subnet manager")) {
 		t.Errorf("without the manager: engine %s", blind.engineWords())
 	}
-	c, err := whatIf(r, []string{"S-0001[5]"}, nil)
+	cable := "S-0001[5]"
+	sw, err := explain.Cable(f, cable)
+	if err == nil && (f.Nodes[f.Ports[sw].Node].Switch == fabric.None || f.Nodes[f.Ports[f.Ports[sw].Peer].Node].Switch == fabric.None) {
+		cable = "S-0001[1]" // of a grid that is the one with a switch
+		sw, err = explain.Cable(f, cable)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	sw, err := explain.Cable(f, "S-0001[5]")
+	c, err := whatIf(r, []string{cable}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.ResetCounters()
+	mu.Lock()
+	clear(asked)
+	mu.Unlock()
 	if err := s.Cut(f.Nodes[f.Ports[sw].Node].GUID, f.Ports[sw].Num); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(5 * time.Second)
+	sets := s.Counters().SMPs
+	for a, row := range sub.Snapshot().Routes.SL {
+		if !slices.Equal(row, c.After.SL[a]) {
+			t.Errorf("levels from switch %d are %v, foretold were %v", a, row, c.After.SL[a])
+		}
+	}
+	mu.Lock()
+	if lanes := sets[mad.AttrSLtoVL].Set + sets[mad.AttrVLArb].Set; len(asked) != c.Register || lanes != 0 {
+		t.Errorf("%d hosts registered again, %d foretold; %d tables of lanes written", len(asked), c.Register, lanes)
+	}
+	mu.Unlock()
 	if n := s.Counters().SMPs[mad.AttrLFT].Set; int(n) != c.Blocks || c.Tops != 0 {
 		t.Errorf("%d blocks were written, %d foretold", n, c.Blocks)
 	}
@@ -376,6 +417,7 @@ func foretell(t *testing.T, f *fabric.Fabric, cfg engine.Config, drain []ib.GUID
 	if c.Entries == 0 {
 		t.Error("nothing was foretold")
 	}
+	return c
 }
 
 // Of a file the tables are computed, of a live fabric they are read, with groups.

@@ -28,8 +28,9 @@ func (a *app) smWhatIfCmd() *cobra.Command {
 		Long: `Computes the forwarding tables for the fabric without some cables and nodes, as
 ibnetsm would from the tables in force, and compares: the engine, the busiest link in
 flows (ordered pairs of hosts, more on slower links), credit loops, the paths that
-move, the hosts that cannot be reached any more, and what is to be written to the
-switches. Nothing is changed.
+move or get another service level, the hosts that are asked to register again for
+that, the hosts that cannot be reached any more, and what is to be written to switches
+and hosts for it; what the manager reads is not counted. Nothing is changed.
 
 The exit status is 1 if more is lost than was named: hosts that are not off cannot be
 reached, or a credit loop appears.
@@ -114,7 +115,8 @@ func whatIfAnswer(r *fabricRoutes, c *explain.Change) answer.WhatIf {
 	out := answer.WhatIf{Schema: answer.Schema, OK: !c.Worse(), Source: r.source, Live: r.Live, EngineNote: r.note,
 		Hints:  r.hints.answer(&r.opt),
 		Before: routesSummary(c.Before, c.LoopBefore), After: routesSummary(c.After, c.LoopAfter), Pairs: c.Pairs, Moved: c.Moved, Lost: c.Lost,
-		Unreachable: []string{}, Entries: c.Entries, Blocks: c.Blocks, Written: c.Written, SMPs: c.Blocks + c.Tops}
+		Unreachable: []string{}, Entries: c.Entries, Blocks: c.Blocks, Written: c.Written, SMPs: c.Blocks + c.Tops + c.Register,
+		Levels: c.Levels, Register: c.Register}
 	for _, e := range c.Unreachable {
 		out.Unreachable = append(out.Unreachable, f.PortName(e))
 	}
@@ -176,6 +178,12 @@ func (a *app) showWhatIf(r *fabricRoutes, c *explain.Change) error {
 	a.table("", []string{"", "BEFORE", "AFTER", ""}, rows)
 	fmt.Fprintln(a.out)
 	a.field("Paths", fmt.Sprintf("%d of %d pairs of hosts that remain get another path; %d lose theirs", x.Moved, x.Pairs, x.Lost))
+	if x.Levels > 0 || x.Register > 0 {
+		// The tables of lanes depend on the links alone and stay.
+		a.field("Levels", fmt.Sprintf("%d %s of hosts %s another service level; %d %s of hosts %s asked to register again",
+			x.Levels, plural(x.Levels, "pair", "pairs"), plural(x.Levels, "gets", "get"), x.Register, plural(x.Register, "port", "ports"),
+			plural(x.Register, "is", "are")))
+	}
 	a.field("To write", fmt.Sprintf("%d %s in %d %s of %d %s: %d %s (multicast tables not counted)",
 		x.Entries, plural(x.Entries, "entry", "entries"), x.Blocks, plural(x.Blocks, "block", "blocks"),
 		x.Written, plural(x.Written, "switch", "switches"), x.SMPs, plural(x.SMPs, "SMP", "SMPs")))

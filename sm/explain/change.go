@@ -2,8 +2,10 @@ package explain
 
 import (
 	"errors"
+	"slices"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/ib/partition"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/route"
@@ -21,6 +23,8 @@ type Change struct {
 	Entries, Blocks       int // of forwarding tables that are written
 	Written               int // switches that they are in
 	Tops                  int // switches whose highest LID is set
+	Levels                int // of Pairs: with another service level
+	Register              int // ports of hosts that are asked to register again for that, by an SMP each
 	LoopBefore, LoopAfter []string
 }
 
@@ -169,6 +173,7 @@ func Compare(before *Routes, off, cut []int32, opt Options) (*Change, error) {
 	}
 	c.written()
 	c.paths()
+	c.levels()
 	// Without the levels of its layers nothing can be said about a table.
 	if len(before.LFT) > 0 && (before.SL != nil || before.NumLayers <= 1) {
 		c.LoopBefore = route.CreditLoop(f, before.LFT, before.SL)
@@ -207,6 +212,40 @@ func (c *Change) written() {
 	c.Blocks, c.Written = l.Count, len(sets)
 	if len(c.Before.Fabric.LIDs()) != len(f.LIDs()) {
 		c.Tops = len(f.Switches)
+	}
+}
+
+// levels counts what follows from other service levels, as the manager does: paths that a
+// host may remember must not have an old level on the new tables. The tables of lanes depend
+// on links only, and are not written again.
+func (c *Change) levels() {
+	f, g := c.Before.Fabric, c.After.Fabric
+	was, now := c.Before.SL.Carry(f.SwitchGUIDs(), g), c.After.SL
+	if was == nil && now == nil {
+		return
+	}
+	known, changed, hosts := make([]bool, len(g.Switches)), make([]bool, len(g.Switches)), make([]int, len(g.Switches))
+	for s := range g.Switches {
+		known[s] = f.NodeByGUID(g.Nodes[g.Switches[s].Node].GUID) != fabric.None
+	}
+	for _, e := range g.EndPorts {
+		if s, port := g.SwitchOf(e); s != fabric.None && port != 0 && f.EndPortByGUID(g.Ports[e].GUID) != fabric.None {
+			hosts[s]++
+		}
+	}
+	for a := range int32(len(changed)) {
+		for b := range int32(len(changed)) {
+			if a != b && known[a] && known[b] && was.SL(a, b) != now.SL(a, b) {
+				changed[a], changed[b] = true, true
+				c.Levels += hosts[a] * hosts[b]
+			}
+		}
+	}
+	own := slices.ContainsFunc(c.After.Groups, func(p partition.Precreated) bool { return p.SL != 0 })
+	for _, e := range g.EndPorts {
+		if s, _ := g.SwitchOf(e); s != fabric.None && g.Ports[e].Num != 0 && (changed[s] || own && (was == nil) != (now == nil)) {
+			c.Register++
+		}
 	}
 }
 

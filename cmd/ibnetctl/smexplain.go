@@ -18,8 +18,9 @@ import (
 
 // nodeHelp says how nodes are named.
 const nodeHelp = `A node is named as in ibnetctl sm topology, by the first word of that (the host),
-by a GUID of the node or a port, or by a LID; a port of it follows in brackets, as in
-"node01 mlx5_0[1]".`
+by another word of it if only one node has that (ibsw01 of "MF0;ibsw01:MQM8700/U1"), by
+a GUID of the node or a port, also without 0x, or by a LID; a port of it follows in
+brackets, as in "node01 mlx5_0[1]".`
 
 func (a *app) smExplainCmd() *cobra.Command {
 	var o routesOptions

@@ -165,7 +165,11 @@ func (a *app) showWhatIf(r *fabricRoutes, c *explain.Change) error {
 	row("links", func(s *answer.RoutesSummary) string { return fmt.Sprint(s.Links) }, false)
 	row("busiest link", func(s *answer.RoutesSummary) string { return s.WorstLink }, false)
 	row("  flows over it", func(s *answer.RoutesSummary) string { return num(s.Worst) }, false)
-	row("  at least", func(s *answer.RoutesSummary) string { return num(s.AtBest) }, false)
+	least := "  at least"
+	if len(r.opt.Route.Compute)+len(r.opt.Route.IO) > 0 {
+		least = "  of compute and I/O nodes alone, at least" // the bound is of the ports that are balanced for
+	}
+	row(least, func(s *answer.RoutesSummary) string { return num(s.AtBest) }, false)
 	row("flows over a link, mean", func(s *answer.RoutesSummary) string { return num(s.Mean) }, false)
 	row("links on a path, mean", func(s *answer.RoutesSummary) string { return num(s.Hops) }, false)
 	row("pairs without a path", func(s *answer.RoutesSummary) string { return fmt.Sprint(s.Lost) }, x.After.Lost > x.Before.Lost)

@@ -247,12 +247,11 @@ func (w *sweep) bindPolicy(ctx context.Context) (*policy.Bound, error) {
 	if p == nil {
 		return nil, nil
 	}
-	member := func(port int32, k ib.PKey) bool {
-		own := keys[port]
-		if own == nil {
-			own = pkey.PowerOn
+	own := func(port int32) []ib.PKey {
+		if keys[port] == nil {
+			return pkey.PowerOn
 		}
-		return slices.ContainsFunc(own, func(o ib.PKey) bool { return o.IsValid() && o.Base() == k.Base() })
+		return keys[port]
 	}
 	name := func(name string) (ib.PKey, bool) {
 		for i := range partitions {
@@ -262,7 +261,7 @@ func (w *sweep) bindPolicy(ctx context.Context) (*policy.Bound, error) {
 		}
 		return 0, false
 	}
-	return compute(ctx, w.s, func() *policy.Bound { return p.Bind(f, member, name) })
+	return compute(ctx, w.s, func() *policy.Bound { return p.Bind(f, own, name) })
 }
 
 // setLinkedPorts sets PortInfo of switch ports 0 and of ports that are up, then

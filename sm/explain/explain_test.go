@@ -175,18 +175,19 @@ func TestNames(t *testing.T) {
 		}
 		return n
 	}
-	sw := node(0x1000, ib.NodeSwitch, 8, "spine 1")
+	sw := node(0x1000, ib.NodeSwitch, 12, "spine 1")
 	b.Port(sw, 0).GUID, b.Port(sw, 0).LID = 0x1000, 9
 	for i, n := range []int{node(0x2000, ib.NodeCA, 1, "node01 mlx5_0"), node(0x3000, ib.NodeCA, 1, "node02 mlx5_0"),
 		node(0x4000, ib.NodeCA, 1, "node02 mlx5_1"), node(0x5000, ib.NodeCA, 2, "node03 mlx5_0"), node(0x6000, ib.NodeCA, 1, "7"),
-		node(0x7000, ib.NodeCA, 1, "17"), node(0x8000, ib.NodeCA, 1, "0x2000")} {
+		node(0x7000, ib.NodeCA, 1, "17"), node(0x8000, ib.NodeCA, 1, "0x2000"),
+		node(0x2c90000100003, ib.NodeCA, 1, "MF0;ibsw01:MQM8700/U1"), node(0xa000, ib.NodeCA, 1, "MF0;ibsw02:MQM8700/U1")} {
 		p := b.Port(n, 1)
 		p.LID, p.LMC = ib.LID(16+2*i), 1
 		if err := b.Link(sw, uint8(i+1), n, 1); err != nil {
 			t.Fatal(err)
 		}
 		if i == 3 {
-			if err := b.Link(sw, 8, n, 2); err != nil {
+			if err := b.Link(sw, 12, n, 2); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -206,6 +207,13 @@ func TestNames(t *testing.T) {
 		{"7", "7[1] 24", ""},
 		{"0x7000", "17[1] 26", ""},
 		{"0x8001", "0x2000[1] 28", ""},
+		// As people type it who read ibnetdiscover's output.
+		{"ibsw01", "MF0;ibsw01:MQM8700/U1[1] 30", ""},
+		{"IBSW01[1]", "MF0;ibsw01:MQM8700/U1[1] 30", ""},
+		{"2c90000100003", "MF0;ibsw01:MQM8700/U1[1] 30", ""},
+		{"0002c90000100003", "MF0;ibsw01:MQM8700/U1[1] 30", ""},
+		{"H-0002c90000100003", "MF0;ibsw01:MQM8700/U1[1] 30", ""},
+		{"MQM8700", "", `"MQM8700" is no name, GUID or LID in the fabric; similar: MF0;ibsw02:MQM8700/U1`},
 		{"node03", "", "node03 mlx5_0 has 2 linked ports: name one of node03 mlx5_0[1], node03 mlx5_0[2]"},
 		{"node03[2]", "node03 mlx5_0[2] 0", ""},
 		{"node02", "", `"node02" means 2 nodes: node02 mlx5_0 (0x0000000000003000), node02 mlx5_1 (0x0000000000004000); name one by its GUID`},

@@ -82,7 +82,7 @@ func lookUp(f *fabric.Fabric, name string) (nodes []int32, end int32, lid ib.LID
 			}
 		}
 	}
-	if g, err := ib.ParseGUID(name); err == nil && g != 0 {
+	if g := guidOf(name); g != 0 {
 		if n := f.NodeByGUID(g); n != fabric.None {
 			return []int32{n}, fabric.None, 0
 		}
@@ -97,7 +97,35 @@ func lookUp(f *fabric.Fabric, name string) (nodes []int32, end int32, lid ib.LID
 		host, _, _ := strings.Cut(n.Desc, " ")
 		return name != "" && (strings.EqualFold(host, name) || strings.EqualFold(n.Desc, name))
 	})
+	if nodes == nil && len(name) > 1 {
+		// Managed switches are "MF0;sw01:MQM8700/U1".
+		if part := match(func(n *fabric.Node) bool {
+			words := strings.FieldsFunc(n.Desc, func(r rune) bool { return strings.ContainsRune(" ;:/", r) })
+			return slices.ContainsFunc(words, func(w string) bool { return strings.EqualFold(w, name) })
+		}); len(part) == 1 {
+			nodes = part
+		}
+	}
 	return nodes, fabric.None, 0
+}
+
+// guidOf is the GUID that a word is, 0 for none: also without 0x, and with the S-, H- or R- before
+// it, as in the output of ibnetdiscover.
+func guidOf(name string) ib.GUID {
+	if g, err := ib.ParseGUID(name); err == nil {
+		return g
+	}
+	if len(name) > 2 && name[1] == '-' && strings.ContainsRune("SHR", rune(name[0])) {
+		name = name[2:]
+	}
+	if len(name) < 8 { // shorter ones may be LIDs
+		return 0
+	}
+	g, err := ib.ParseGUID("0x" + name)
+	if err != nil {
+		return 0
+	}
+	return g
 }
 
 // unknown is the error for a name that nothing has, with names that contain it.

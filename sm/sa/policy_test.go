@@ -22,7 +22,7 @@ func TestPolicyInPathRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	st := stateOf(t, f, "Default=0x7fff,ipoib,sl=2:ALL=full;a=1:ALL=full;")
-	st.Policy = p.Bind(f, func(int32, ib.PKey) bool { return true }, func(string) (ib.PKey, bool) { return 0, false })
+	st.Policy = p.Bind(f, func(int32) []ib.PKey { return []ib.PKey{0xffff} }, func(string) (ib.PKey, bool) { return 0, false })
 	w.s.SetState(0, st)
 	cas := w.cas()
 	gid := func(p int32) ib.GID { return ib.MakeGID(f.Prefix, f.Ports[p].GUID) }

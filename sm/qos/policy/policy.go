@@ -83,40 +83,26 @@ type Bound struct {
 	in [][]bool // by group and port
 }
 
-// Bind finds the ports of the groups. member reports whether an end port is in the
-// partition of a key, partition gives the key of a name.
-func (p *Policy) Bind(f *fabric.Fabric, member func(port int32, k ib.PKey) bool, partition func(name string) (ib.PKey, bool)) *Bound {
+// Bind finds the ports of the groups. keys are the P_Keys of an end port, partition gives the
+// key of a name.
+func (p *Policy) Bind(f *fabric.Fabric, keys func(port int32) []ib.PKey, partition func(name string) (ib.PKey, bool)) *Bound {
 	b := &Bound{p: p, in: make([][]bool, len(p.Groups))}
 	for i := range p.Groups {
 		g := &p.Groups[i]
-		keys := slices.Clone(g.PKeys)
+		in := make([]bool, len(f.Ports))
+		wanted := slices.Clone(g.PKeys)
 		for _, name := range g.Partitions {
 			if k, ok := partition(name); ok {
-				keys = append(keys, Range{uint64(k.Base()), uint64(k.Base())})
+				wanted = append(wanted, Range{uint64(k.Base()), uint64(k.Base())})
 			}
 		}
-		in := make([]bool, len(f.Ports))
+		member := func(k ib.PKey) bool { return k.IsValid() && wanted.has(uint64(k.Base())) }
 		for _, e := range f.EndPorts {
-			in[e] = g.names(f, e) || inAny(keys, e, member)
+			in[e] = g.names(f, e) || len(wanted) > 0 && slices.ContainsFunc(keys(e), member)
 		}
 		b.in[i] = in
 	}
 	return b
-}
-
-// maxKeys bounds the partitions of a group's ranges that a port is compared with.
-const maxKeys = 1 << 12
-
-func inAny(keys Ranges, port int32, member func(int32, ib.PKey) bool) bool {
-	n := 0
-	for _, r := range keys {
-		for k := r.First; k <= r.Last && n < maxKeys; k++ {
-			if n++; member(port, ib.PKey(k)) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // names reports whether the group has the port whatever partitions it is in.

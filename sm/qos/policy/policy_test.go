@@ -90,7 +90,7 @@ func TestPolicy(t *testing.T) {
 	}
 	f := gen.FatTree2(8, 4)
 	host := func(n int) int32 { return f.EndPortByGUID(gen.HostGUID + ib.GUID(2*n-1)) }
-	b := p.Bind(f, func(port int32, k ib.PKey) bool { return port == host(9) && k == 3 || port == host(10) && k == 0x44 },
+	b := p.Bind(f, func(port int32) []ib.PKey { return map[int32][]ib.PKey{host(9): {0x8003}, host(10): {0x44}}[port] },
 		func(name string) (ib.PKey, bool) { return 0x8044, name == "lab" })
 	for _, tt := range []struct {
 		name string
@@ -198,7 +198,7 @@ func FuzzPolicy(f *testing.F) {
 		if n := len(p.Groups) + len(p.Levels) + len(p.Rules); n > len(b) {
 			t.Fatalf("%d items of %d bytes", n, len(b))
 		}
-		bound := p.Bind(fab, func(int32, ib.PKey) bool { return false }, func(string) (ib.PKey, bool) { return 0, false })
+		bound := p.Bind(fab, func(int32) []ib.PKey { return nil }, func(string) (ib.PKey, bool) { return 0, false })
 		for _, has := range []bool{false, true} {
 			for _, e := range fab.EndPorts {
 				l := bound.Level(&Request{Source: fab.EndPorts[0], Target: e, ServiceID: 0x10001, PKey: 0xffff, HasServiceID: has, HasPKey: has})
@@ -208,4 +208,19 @@ func FuzzPolicy(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A group has the ports of all P_Keys of a range, whatever its length.
+func TestGroupOfManyPKeys(t *testing.T) {
+	p, err := Parse("f", []byte("port-groups\nport-group\nname: all\npkey: 0x0001-0x7fff\nend-port-group\nend-port-groups\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := gen.FatTree2(4, 2)
+	in, out := f.EndPorts[len(f.EndPorts)-1], f.EndPorts[len(f.EndPorts)-2]
+	b := p.Bind(f, func(port int32) []ib.PKey { return map[int32][]ib.PKey{in: {0xd001}, out: {0x8000}}[port] },
+		func(string) (ib.PKey, bool) { return 0, false })
+	if !b.in[0][in] || b.in[0][out] {
+		t.Errorf("the port with 0xd001 is in the group: %v; that with 0x8000: %v", b.in[0][in], b.in[0][out])
+	}
 }

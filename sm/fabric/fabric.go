@@ -39,6 +39,12 @@ type Node struct {
 	NoExtendedSpeeds bool
 }
 
+// Aggregates reports whether a node is the aggregation node of a switch (SHARP): it is
+// plugged into the last port of it, and no host.
+func (n *Node) Aggregates() bool {
+	return n.Type == ib.NodeCA && n.Desc == "Mellanox Technologies Aggregation Node"
+}
+
 // Port is one port of a node. Switch port 0 and every CA port that was reached
 // are end ports: they own a GUID and a LID. External switch ports own neither.
 type Port struct {

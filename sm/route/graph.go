@@ -111,6 +111,9 @@ func newHinted(f *fabric.Fabric, kinds []kind) *graph {
 			continue
 		}
 		k := uncounted
+		if kinds[i] == ordinary && f.Nodes[p.Node].Aggregates() {
+			kinds[i] = uncounted
+		}
 		if out != 0 && kinds[i] != uncounted {
 			k = kinds[i]
 			g.hosts[s]++

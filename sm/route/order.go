@@ -152,7 +152,47 @@ func (g *graph) levels() (level []int32, tree bool) {
 	for i, d := range level {
 		level[i] = max(d, 0)
 	}
-	return level, slices.Max(level) > 0 && g.isTree(level)
+	if slices.Max(level) > 0 && g.isTree(level) {
+		return level, true
+	}
+	if odd := g.oddLevels(); odd != nil {
+		return odd, true
+	}
+	return level, false
+}
+
+// oddLevels are the levels of a tree that has as many hosts on some upper switches as on
+// leaves, a few on all of them, or both: leaves are then the switches that are remote from
+// most hosts. It is nil if more than a quarter of the hosts is on others.
+func (g *graph) oddLevels() []int32 {
+	sum := make([]float64, g.n)
+	dist := make([]int32, g.n)
+	var queue []int32
+	step := 1 + g.n/512*2 // see remoteness
+	for s := 0; s < g.n; s += step {
+		if g.hosts[s] == 0 {
+			continue
+		}
+		queue = g.bfs(dist, queue, int32(s))
+		for _, t := range queue {
+			sum[t] += float64(int64(dist[t]) * g.hosts[s])
+		}
+	}
+	edge := (slices.Min(sum) + 2*slices.Max(sum)) / 3
+	var leaves []int32
+	var hosts int64
+	for s := range sum {
+		if sum[s] >= edge {
+			leaves = append(leaves, int32(s))
+			hosts += g.hosts[s]
+		}
+	}
+	level := make([]int32, g.n)
+	g.bfs(level, nil, leaves...)
+	if hosts*4 < g.hostSum*3 || slices.Min(level) < 0 || slices.Max(level) == 0 || !g.isTree(level) {
+		return nil
+	}
+	return level
 }
 
 // isTree reports whether links join neighbouring levels only.

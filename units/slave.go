@@ -43,12 +43,10 @@ func (p *parser) checkOwnName() {
 			"%s is the link of [Match] and cannot be a slave of itself; write another name", n.V)
 		p.u.Bond = Bond{}
 	}
-	p.u.Partitions = slices.DeleteFunc(p.u.Partitions, func(x Partition) bool {
-		if !x.Name.Set || !own(x.Name.V) {
-			return false
+	for _, x := range p.u.Partitions {
+		if x.Name.Set && own(x.Name.V) {
+			p.at("Partition", "Name").problem(x.Name.Pos, Warning, "the child is not made",
+				"%s is the link of [Match], whose child needs another name", x.Name.V)
 		}
-		p.at("Partition", "Name").problem(x.Name.Pos, Warning, notUsed,
-			"%s is the link of [Match], whose child needs another name", x.Name.V)
-		return true
-	})
+	}
 }

@@ -16,7 +16,8 @@ import (
 var stateless = []string{
 	"ib", "ib/partition", "units", "link", "link/arp", "link/cardstate", "link/dhcp", "link/dhcp6", "ipoib", "roce", "smctl",
 	"daemon/plan", "sm/fabric", "sm/mad", "sm/discover", "sm/elect", "sm/lid", "sm/route", "sm/picture", "sm/mcast", "sm/program", "sm/pkey",
-	"sm/sa", "sm/qos",
+	"sm/sa", "sm/qos", "sm/qos/policy", "sm/explain", "sm/dump", "sm/guidfile",
+	"cmd/ibnetctl/diagnose", "cmd/ibnetctl/importer", "cmd/ibnetctl/hosts",
 }
 
 // shared are the package variables that change, with the reason.

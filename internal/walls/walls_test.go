@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -29,6 +30,18 @@ var effects = []string{
 	"golang.org/x/sys", "github.com/mdlayher/netlink", "github.com/jsimonetti/rtnetlink",
 	"github.com/godbus/dbus", "github.com/fsnotify/fsnotify", "github.com/coreos/go-systemd",
 	module + "/internal/kernel", module + "/daemon/bus",
+}
+
+// order is that of docs/architecture.md: each imports only what is before it.
+var order = []string{"ib", "units", "link", "ipoib", "roce", "smctl", "daemon", "cmd"}
+
+// above are the packages from one on in that order, and the lab, which is above all.
+func above(first string) []string {
+	var out []string
+	for _, p := range order[slices.Index(order, first):] {
+		out = append(out, module+"/"+p)
+	}
+	return append(out, module+"/lab", module+"/sm")
 }
 
 var walls = []wall{
@@ -60,6 +73,17 @@ var walls = []wall{
 	{pkg: "sm/pkey", forbid: effects, why: "a configuration and the fabric give the tables"},
 	{pkg: "sm/sa", forbid: effects, why: "a request and the fabric give the answer"},
 	{pkg: "sm/qos", forbid: effects, why: "tables are decided from values"},
+	{pkg: "sm/qos/policy", forbid: effects, why: "a grammar reads bytes, not files"},
+	{pkg: "units", forbid: above("link"), why: "a unit is text with a meaning; what follows from it is decided above"},
+	{pkg: "link", forbid: above("ipoib"), why: "the model of links serves the planners of IPoIB and RoCE, which use it"},
+	{pkg: "ipoib", forbid: above("roce"), why: "IPoIB and RoCE are planned beside each other, and joined by daemon/plan"},
+	{pkg: "roce", forbid: append(above("smctl"), module+"/ipoib"),
+		why: "IPoIB and RoCE are planned beside each other, and joined by daemon/plan"},
+	{pkg: "smctl", forbid: []string{module + "/cmd", module + "/lab"}, why: "what decides does not know who shows it"},
+	{pkg: "daemon", forbid: []string{module + "/cmd", module + "/lab"}, why: "mains use the daemon, not the other way round"},
+	{pkg: "cmd/ibnetctl/diagnose", forbid: effects, why: "the same observations give the same diagnosis, of a report too"},
+	{pkg: "cmd/ibnetctl/importer", forbid: effects, why: "the text of files gives the text of units"},
+	{pkg: "cmd/ibnetctl/hosts", forbid: effects, why: "a list and units give rows"},
 	{pkg: "internal/kernel", forbid: []string{module + "/link", module + "/daemon", module + "/units", module + "/sm"},
 		why: "a kernel client knows bytes, not intentions"},
 }

@@ -108,6 +108,11 @@ func wantedSysctls(u *units.Unit, infiniBand bool) []sysctl {
 			v = 2
 		}
 		number("IPv6AcceptRA", acceptRA, true, v)
+		if r := &u.IPv6AcceptRA; ra {
+			flag("UseGateway", "ipv6/accept_ra_defrtr", r.UseGateway)
+			flag("UseMTU", "ipv6/accept_ra_mtu", r.UseMTU)
+			number("RouteMetric", "ipv6/ra_defrtr_metric", r.RouteMetric.Set, int(r.RouteMetric.V))
+		}
 	}
 	if p, ok := n.IPv6PrivacyExtensions.Get(); ok && p != units.PrivacyKernel {
 		number("IPv6PrivacyExtensions", "ipv6/use_tempaddr", true, int(p))

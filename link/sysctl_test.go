@@ -1,8 +1,12 @@
 package link
 
 import (
+	"maps"
 	"slices"
+	"strings"
 	"testing"
+
+	"ibnetworkd/units"
 )
 
 func TestSysctls(t *testing.T) {
@@ -80,6 +84,28 @@ func TestDisabledIPv6IsRead(t *testing.T) {
 		"[Network]\nAddress=10.0.0.1/24\nIPv6AcceptRA=yes\nDHCP=no": false,
 	} {
 		if got := slices.Contains(Sysctls(unit(t, text)), disableIPv6); got != want {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+// What the kernel uses of router advertisements is set where they are accepted.
+func TestRouterSettings(t *testing.T) {
+	const keys = "[IPv6AcceptRA]\nUseGateway=no\nUseMTU=no\nRouteMetric=512\n"
+	for text, want := range map[string]map[string]string{
+		"[Network]\nIPv6AcceptRA=yes\n": {},
+		"[Network]\nIPv6AcceptRA=yes\n" + keys: {"ipv6/accept_ra_defrtr": "0", "ipv6/accept_ra_mtu": "0",
+			"ipv6/ra_defrtr_metric": "512"},
+		"[Network]\nIPv6AcceptRA=no\n" + keys: {},
+	} {
+		got := map[string]string{}
+		u, _ := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=ib0\n"+text))
+		for _, s := range wantedSysctls(u, true) {
+			if strings.Contains(s.key, "_ra_") || strings.Contains(s.key, "ra_defrtr") {
+				got[s.key] = s.value
+			}
+		}
+		if !maps.Equal(got, want) {
 			t.Errorf("%q: %v", text, got)
 		}
 	}

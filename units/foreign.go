@@ -181,6 +181,8 @@ var foreignKeys = map[string]string{
 	"Network.MulticastIGMPVersion":           "write net.ipv4.conf.NAME.force_igmp_version into a file in /etc/sysctl.d",
 	"Network.IPMasquerade":                   "write a firewall rule",
 	"Network.IPv6Token":                      "write the address in full, or IPv6LinkLocalAddressGenerationMode=",
+	"IPv6AcceptRA.RouteTable":                "the kernel sets these routes in the table of the link's VRF, or main: write [VRF]",
+	"IPv6AcceptRA.Token":                     "write the address in full, or IPv6LinkLocalAddressGenerationMode=",
 	"Network.IPv6StableSecretAddress":        "write net.ipv6.conf.NAME.stable_secret into a file in /etc/sysctl.d",
 	"Network.IPv6RetransmissionTimeSec":      "write net.ipv6.neigh.NAME.retrans_time_ms into a file in /etc/sysctl.d",
 	"Network.IPv6ProxyNDPAddress":            "write IPv6ProxyNDP=yes, and the addresses with ip neighbour add proxy",

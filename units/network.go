@@ -59,6 +59,10 @@ type IPv6AcceptRA struct {
 	Section
 	UseDNS     Value[bool]
 	UseDomains Value[UseDomains]
+	UseGateway Value[bool]
+	UseMTU     Value[bool]
+	// RouteMetric is of default routes.
+	RouteMetric Value[uint32]
 	// DHCPv6Client says which advertisements begin a DHCPv6 client.
 	DHCPv6Client Value[DHCPv6ByRouter]
 }

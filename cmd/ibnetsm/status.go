@@ -58,6 +58,9 @@ func printStatus(out io.Writer, xs []*engine.Snapshot) {
 		if x.State == "Master" {
 			line("Subnet", "%d nodes, %d of them switches, %d links, highest LID %v, routing %s",
 				x.Nodes, x.Switches, x.Links, x.TopLID, routing(x))
+			if x.BusiestLink > 0 {
+				line("Busiest link", "%.0f pairs of hosts, %.0f at best", x.BusiestLink, x.AtBest)
+			}
 			line("Multicast groups", "%d", x.Groups)
 			if l := x.LastSweep; l.At.IsZero() {
 				line("Last sweep", "the first is running")

@@ -1,6 +1,7 @@
 package engine_test
 
 import (
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -116,4 +117,42 @@ func TestColdStartKnowsLinks(t *testing.T) {
 			t.Errorf("%v flows on the busiest link after %d sweeps, want %v (%v with even links)", got, x.Sweeps, r.Worst, even.Worst)
 		}
 	})
+}
+
+// First tables that are far from what the cabling allows are a warning with the figures and
+// the reason; the status has the figures of any.
+func TestFirstTablesFarFromBest(t *testing.T) {
+	tree := gen.FatTree2(12, 6)
+	var one []guidfile.Weight // all ways but those over one spine are long
+	for s := range tree.Switches {
+		for num := uint8(8); num <= 12; num++ {
+			one = append(one, guidfile.Weight{Switch: tree.Nodes[tree.Switches[s].Node].GUID, Port: num, Hops: 9})
+		}
+	}
+	for _, c := range []struct {
+		name string
+		f    *fabric.Fabric
+		cfg  engine.Config
+		warn string
+	}{
+		{"tree", gen.FatTree2(12, 6), engine.Config{}, ""},
+		{"torus", gen.Torus([]int{5, 5}, 2), engine.Config{}, ""},
+		{"ring", gen.Ring(24, 4), engine.Config{}, ""},
+		{"weights", tree, engine.Config{Route: route.Options{HopWeights: one}}, "routing=ftree"},
+	} {
+		inWorld(t, c.f, simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
+			var log testkit.Buffer
+			c.cfg.Log, c.cfg.Sweep = slog.New(slog.NewTextHandler(&log, nil)), -1
+			s, _ := w.manager(f.SMPort, c.cfg)
+			synctest.Wait()
+			x := s.Snapshot()
+			_, warned, _ := strings.Cut(log.String(), "far less balanced")
+			warned, _, _ = strings.Cut(warned, "\n")
+			figures := fmt.Sprintf("busiest_link_flows=%v at_best=%v", x.BusiestLink, x.AtBest)
+			if x.BusiestLink == 0 || x.BusiestLink < x.AtBest || (warned != "") != (c.warn != "") ||
+				c.warn != "" && (!strings.Contains(warned, c.warn) || !strings.Contains(warned, figures)) {
+				t.Errorf("%s: %s, %s:\n%s", c.name, x.Routing, figures, log.String())
+			}
+		})
+	}
 }

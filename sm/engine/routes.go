@@ -75,9 +75,26 @@ func levels(q *qos.Options) int {
 // cabling allows, before that is a warning.
 const fallFactor = 2
 
-// compareRoutes warns when tables are much worse than the last.
+// treeFactor and otherFactor are how many times what the cabling allows the busiest link of
+// first tables may have before that is a warning: routes of trees have up to 1.2 times that,
+// those of other graphs on one lane up to 2.7 times (docs/benchmarks.md).
+const treeFactor, otherFactor = 2, 3
+
+// compareRoutes warns when the first tables are much worse than the cabling allows, or tables
+// are much worse than the last.
 func (s *Subnet) compareRoutes(r *route.Result) {
 	old := &s.prog.want
+	factor := float64(otherFactor)
+	if r.Engine == route.FatTree {
+		factor = treeFactor
+	}
+	if old.lft == nil && r.Bound > 0 && r.Worst > factor*r.Bound {
+		args := []any{"busiest_link_flows", math.Round(r.Worst), "at_best", math.Round(r.Bound), "routing", r.Engine}
+		if r.NoTree != "" {
+			args = append(args, "why_not_ftree", r.NoTree)
+		}
+		s.log.Warn("routes are far less balanced than the cabling allows", args...)
+	}
 	if old.worst == 0 || old.bound == 0 || r.Bound == 0 || r.Worst/r.Bound <= fallFactor*old.worst/old.bound {
 		return
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -26,10 +27,14 @@ type Snapshot struct {
 	Others    []Manager `json:"others,omitempty"` // other managers in the subnet
 	// DoubledLIDs is how many LIDs two ports have, while another master that is
 	// not trusted gives out LIDs too.
-	DoubledLIDs int             `json:"doubled_lids,omitempty"`
-	Routing     string          `json:"routing,omitempty"`
-	Layers      int             `json:"layers,omitempty"` // service levels that routes use, if more than one
-	TopLID      ib.LID          `json:"top_lid,omitempty"`
+	DoubledLIDs int    `json:"doubled_lids,omitempty"`
+	Routing     string `json:"routing,omitempty"`
+	Layers      int    `json:"layers,omitempty"` // service levels that routes use, if more than one
+	TopLID      ib.LID `json:"top_lid,omitempty"`
+	// BusiestLink is the number of pairs of hosts whose flow passes the busiest link between
+	// switches, AtBest what no tables can be below; see route.Result.
+	BusiestLink float64         `json:"busiest_link_flows,omitempty"`
+	AtBest      float64         `json:"busiest_link_at_best,omitempty"`
 	Sweeps      int             `json:"sweeps"`
 	LastSweep   SweepStats      `json:"last_sweep"`
 	Nodes       int             `json:"nodes"`
@@ -87,6 +92,7 @@ func (s *Subnet) publish() {
 		Device: s.port.Device, Port: s.port.Num, PortGUID: s.port.PortGUID, LID: s.port.LID, PortState: s.port.State.String(),
 		State: s.elect.State().String(), Priority: s.cfg.Priority, DoubledLIDs: s.rivals.doubled,
 		Routing: s.prog.want.engine, TopLID: s.prog.top,
+		BusiestLink: math.Round(s.prog.want.worst), AtBest: math.Round(s.prog.want.bound),
 		Sweeps: s.sweeps.count, LastSweep: s.sweeps.last, Retrying: slices.Clone(s.sweeps.failedAt),
 		Counters: s.counters.copy(), SACounters: s.served.admin.Counters(), At: time.Now(),
 	}

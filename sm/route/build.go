@@ -142,7 +142,9 @@ type Result struct {
 	// fastest link over the link's own. No tables can do with less than Bound,
 	// because the hosts of some switch have no more links to the others.
 	Worst, Bound float64
-	Warnings     []string
+	// NoTree is why Auto does not take ftree, where Worst is more than twice Bound.
+	NoTree   string
+	Warnings []string
 }
 
 // Build makes the forwarding tables of a fabric whose end ports have LIDs.
@@ -189,6 +191,10 @@ func Build(f *fabric.Fabric, opt Options) (Result, error) {
 	if !done {
 		r = Result{NumLayers: 1}
 		b.auto(&r, opt)
+		if r.Engine != FatTree && len(b.roots) == 0 && r.Worst > 2*r.Bound {
+			levels, _ := b.levels()
+			r.NoTree = b.noTree(levels)
+		}
 		if len(warnings) > 0 {
 			warnings[len(warnings)-1] += "; " + r.Engine + " is used instead"
 		}
@@ -270,7 +276,7 @@ func (b *builder) try(r *Result, opt Options) error {
 		}
 		levels, tree := b.levels()
 		if !tree {
-			return errors.New("routing engine ftree: the switches do not form a fat-tree: links within a level or hosts at several levels")
+			return errors.New("routing engine ftree: the switches do not form a fat-tree: " + b.noTree(levels))
 		}
 		b.ordered(r, b.treeOrder(levels))
 	case UpDown:

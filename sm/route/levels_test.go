@@ -2,6 +2,7 @@ package route_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"ibnetworkd/ib"
@@ -97,5 +98,14 @@ func TestEndNodesAbove(t *testing.T) {
 				t.Errorf("%s, %s: credit loop %v", name, c.what, loop)
 			}
 		}
+	}
+}
+
+// What keeps switches from being a tree is named.
+func TestNoTree(t *testing.T) {
+	g := plugged(t, gen.FatTree3(12, 6, 6), "host", func(int) int { return 6 })
+	r, _ := build(t, "hosts everywhere", g, route.Options{Engine: route.FatTree})
+	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "hosts at several levels, as on S-") {
+		t.Errorf("%q", r.Warnings)
 	}
 }

@@ -3,6 +3,7 @@ package route
 import (
 	"cmp"
 	"container/heap"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -193,6 +194,24 @@ func (g *graph) oddLevels() []int32 {
 		return nil
 	}
 	return level
+}
+
+// noTree is why levels are not those of a tree.
+func (g *graph) noTree(level []int32) string {
+	name := func(s int32) string { return g.f.Nodes[g.f.Switches[s].Node].Name() }
+	for s := range int32(g.n) {
+		a, b := g.neighbours(s)
+		for _, t := range g.peer[a:b] {
+			switch {
+			case level[s]-level[t] == 1 || level[t]-level[s] == 1:
+			case g.hosts[s] > 0 && g.hosts[t] > 0:
+				return fmt.Sprintf("hosts at several levels, as on %s and %s, which have a link", name(s), name(t))
+			default:
+				return fmt.Sprintf("links within a level, as from %s to %s", name(s), name(t))
+			}
+		}
+	}
+	return "all switches are at one level"
 }
 
 // isTree reports whether links join neighbouring levels only.

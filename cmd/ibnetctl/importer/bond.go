@@ -145,7 +145,9 @@ func (im *importer) bonds() {
 				refused[p] = why
 				continue
 			}
-			b.lend(p)
+			if refused[p] == "" { // not a bond that is a port itself
+				b.lend(p)
+			}
 		}
 		b.sec("Bond").dirs, b.sec("Bond").keys = nil, nil
 		s := b.sec("Link")

@@ -44,9 +44,11 @@ func (t *grid) layers() int {
 	return n
 }
 
-// full reports whether all switches of each row are joined to each other.
+// full reports whether all switches of each row are joined to each other, so that the grid is
+// a HyperX too; not with more dimensions than those are routed with, or with hop weights.
 func (t *grid) full() bool {
-	return !slices.ContainsFunc(t.dims, func(d dim) bool { return d.size > 3 || d.size == 3 && !d.ring })
+	more := func(d dim) bool { return d.size > 3 || d.size == 3 && !d.ring }
+	return len(t.dims) <= maxRows && t.g.hop == nil && !slices.ContainsFunc(t.dims, more)
 }
 
 // lanes is the number of data lanes that all links between switches have.

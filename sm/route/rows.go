@@ -62,6 +62,11 @@ func (g *graph) dimensions() (dim []uint8, count int) {
 		a, b := g.neighbours(s)
 		for i := a; i < b; i++ {
 			class.join(i, g.edge(g.peer[i], s))
+		}
+	}
+	for s := range int32(g.n) {
+		a, b := g.neighbours(s)
+		for i := a; i < b; i++ {
 			for j := i + 1; j < b; j++ {
 				t, u := g.peer[i], g.peer[j]
 				if side := g.edge(t, u); side != fabric.None {
@@ -71,6 +76,9 @@ func (g *graph) dimensions() (dim []uint8, count int) {
 					g.squares(class, s, i, j)
 				}
 			}
+		}
+		if !slices.ContainsFunc(class, func(i int32) bool { return class.find(i) != 0 }) {
+			return nil, 0 // as on a tree with a cable between leaves
 		}
 	}
 	number := map[int32]uint8{}
@@ -92,14 +100,20 @@ func (g *graph) dimensions() (dim []uint8, count int) {
 
 // squares joins the opposite sides of each square that edges i and j of switch s span.
 func (g *graph) squares(class classes, s, i, j int32) {
-	t, u := g.peer[i], g.peer[j]
-	a, b := g.neighbours(t)
-	for k := a; k < b; k++ {
-		if w := g.peer[k]; w != s && g.edge(w, s) == fabric.None {
-			if side := g.edge(u, w); side != fabric.None {
-				class.join(i, side)
+	k, lastOfT := g.neighbours(g.peer[i])
+	l, lastOfU := g.neighbours(g.peer[j])
+	for k < lastOfT && l < lastOfU {
+		switch v, w := g.peer[k], g.peer[l]; {
+		case v < w:
+			k++
+		case v > w:
+			l++
+		default:
+			if w != s && g.edge(w, s) == fabric.None {
+				class.join(i, l)
 				class.join(j, k)
 			}
+			k, l = k+1, l+1
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/route"
 )
 
@@ -86,5 +87,59 @@ func TestLargeDragonFlyPlus(t *testing.T) {
 	r, l := build(t, "DragonFly+", f, route.Options{})
 	if r.Engine != route.UpDown || l.Worst > r.Bound {
 		t.Errorf("%s, %.0f flows on a link, the bound is %.0f", r.Engine, l.Worst, r.Bound)
+	}
+}
+
+// A grid with rows of two or three is routed by dimension order with any number of dimensions,
+// and with hop weights too.
+func TestShortRows(t *testing.T) {
+	weights := func(f *fabric.Fabric) []guidfile.Weight {
+		return []guidfile.Weight{{Switch: f.Nodes[f.Switches[0].Node].GUID, Port: 1, Hops: 3}}
+	}
+	for name, f := range map[string]*fabric.Fabric{
+		"seven dimensions": gen.Mesh([]int{2, 2, 2, 2, 2, 2, 2}, 2), "torus 4x4x4x4": gen.Torus([]int{4, 4, 4, 4}, 1),
+		"three dimensions": gen.Mesh([]int{2, 2, 2}, 2)} {
+		f = gen.LIDs(f, 0)
+		for _, opt := range []route.Options{{}, {HopWeights: weights(f)}} {
+			if r, l := build(t, name, f, opt); r.Engine != route.DOR || l.Worst > r.Bound {
+				t.Errorf("%s: %s, %.0f flows on a link, the bound is %.0f", name, r.Engine, l.Worst, r.Bound)
+			}
+		}
+	}
+}
+
+// To see that a graph is no HyperX takes little of the time of its tables: here a tree of two
+// levels with a cable between two leaves.
+func TestRowsSoon(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	const leaves, spines, hosts = 120, 60, 10
+	m := gen.New()
+	for i := range leaves {
+		leaf := m.Switch(spines + hosts + 1)
+		for h := range hosts {
+			m.Link(m.Host(1), 1, leaf, spines+1+h)
+		}
+		if i == leaves-1 {
+			m.Link(leaf, spines+hosts+1, leaf-hosts-1, spines+hosts+1)
+		}
+	}
+	for i := range spines {
+		spine := m.Switch(leaves)
+		for k := range leaves {
+			m.Link(spine, k+1, k*(hosts+1), i+1)
+		}
+	}
+	f := gen.LIDs(m.Done(1), 0)
+	at := spent()
+	updn, _ := route.Build(f, route.Options{Engine: route.UpDown})
+	alone := spent() - at
+	at = spent()
+	r, _ := route.Build(f, route.Options{})
+	took := spent() - at
+	t.Logf("%s in %v of CPU, %v by name", r.Engine, took, alone)
+	if r.Engine != route.UpDown || r.Worst != updn.Worst || took > alone*8/5 {
+		t.Errorf("%s in %v of CPU, %v by name", r.Engine, took, alone)
 	}
 }

@@ -317,6 +317,10 @@ func (s withTables) Observe(sc Scope, n Needs) (*link.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
+	snap.Devices = slices.Clone(snap.Devices) // the former snapshot has others, as the kernel is read
+	for i := range snap.Devices {
+		snap.Devices[i].Ports = slices.Clone(snap.Devices[i].Ports)
+	}
 	s.o.observePKeys(snap, sc, n)
 	return snap, nil
 }

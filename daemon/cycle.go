@@ -149,6 +149,7 @@ func (c *cycle) retry() {
 		return
 	}
 	for _, t := range c.delayed.due(c.start) {
+		c.rest.dirty.addAll(c.joining(t.Link)) // which make it
 		if l := c.at(t); l != nil {
 			c.rest.dirty.add(l.Index)
 		} else {

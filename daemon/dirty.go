@@ -80,6 +80,12 @@ func (d *Daemon) adopt(s *link.Snapshot, dirty *dirty) {
 	d.snap = s
 	dirty.addAll(links)
 	dirty.ports = dirty.ports || gone
+	for i := range links {
+		l, ok := s.Link(i)
+		if o := oldLink(old, i); ok && (l.Bond != nil || l.VRF != nil) && (o == nil || o.Name != l.Name) {
+			dirty.addAll(d.joining(l.Name))
+		}
+	}
 	if len(links) > 0 || gone {
 		for i, st := range d.status {
 			if st.Obstructed() {
@@ -162,6 +168,19 @@ func overNextHops(op link.Op) bool {
 		return o.Route.NextHopID != 0
 	}
 	return false
+}
+
+// joining are the links whose units put them into the bond or VRF of a name.
+func (d *Daemon) joining(name string) map[int]bool {
+	out := map[int]bool{}
+	for i, g := range d.governing.Links {
+		bond, _ := g.Unit.MasterBond()
+		vrf, _ := g.Unit.VRFName()
+		if name != "" && (bond == name || vrf == name) {
+			out[i] = true
+		}
+	}
+	return out
 }
 
 func oldLink(s *link.Snapshot, index int) *link.Link {

@@ -75,3 +75,45 @@ func TestHeldBack(t *testing.T) {
 		})
 	}
 }
+
+// What was held back is done when what it depends on is there: made after another try, also if that is due with one of
+// another link, or made by another program.
+func TestHeldBackUntil(t *testing.T) {
+	made := link.Link{Index: 70, Name: "red", Type: 1, Kind: link.KindVRF, Flags: link.FlagNoARP, VRF: &link.VRF{Table: 100},
+		Sysctl: map[string]string{}}
+	for name, then := range map[string]func(s *memory){
+		"granted": func(s *memory) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.fail = nil
+		},
+		"made by another program": func(s *memory) {
+			s.change(func(s *link.Snapshot) { s.Links = append(s.Links, made) })
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := system(t, 3)
+			s.fail = func(op link.Op) error {
+				_, vrf := op.(link.AddVRF)
+				if _, hop := op.(link.SetNextHop); vrf || hop {
+					return &nl.Error{What: "what", Errno: unix.EOPNOTSUPP, Message: "no"}
+				}
+				return nil
+			}
+			r := launch(t, s, &notes{}, map[string]string{
+				"10-ib0.ibnetwork": "[Match]\nName=ib0\n[VRF]\nName=red\nTable=100\n[Network]\nAddress=10.0.0.1/24\n",
+				"20-ib1.ibnetwork": "[Match]\nName=ib1\n[Network]\nVRF=red\nAddress=10.0.1.1/24\n",
+				"30-ib2.ibnetwork": "[Match]\nName=ib2\n[Network]\nAddress=10.0.2.1/24\n[NextHop]\nId=7\nGateway=10.0.2.2\n"})
+			defer r.stop()
+			then(s)
+			r.Wake(Scope{All: true})
+			time.Sleep(20 * time.Minute)
+			synctest.Wait()
+			for _, l := range []string{"ib0", "ib1"} {
+				if st := r.link(l); st.State != link.StateConfigured {
+					t.Errorf("%s: %s is %s, %+v", name, l, st.State, st.Reason())
+				}
+			}
+		})
+	}
+}

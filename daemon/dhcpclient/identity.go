@@ -18,15 +18,15 @@ type identity struct {
 // of the primary one, or of the first by name.
 func identify(v daemon.View, l *link.Link, kept ib.HWAddr) identity {
 	top := l
-	for range 8 { // a VLAN on a bond, and the like
-		if gathers(top) {
+	for range 8 { // a VLAN on a bond, and the like; the ends of a veth are each below the other
+		below, ok := v.Snapshot.Link(top.Parent)
+		if gathers(top) || !ok || top.Parent == 0 {
 			break
 		}
-		below, ok := v.Snapshot.Link(top.Parent)
-		if !ok || top.Parent == 0 {
-			return identity{name: predictable(l), hwaddr: l.HWAddr}
-		}
 		top = below
+	}
+	if !gathers(top) {
+		return identity{name: predictable(l), hwaddr: l.HWAddr}
 	}
 	var first *link.Link
 	primary := false
@@ -38,8 +38,8 @@ func identify(v daemon.View, l *link.Link, kept ib.HWAddr) identity {
 		switch is := top.Bond != nil && top.Bond.Primary == x.Index || asks && u.IsPrimary(x.Name); {
 		case x.Index == top.Index || x.Type != top.Type:
 		case x.Master != top.Index && !asks:
-			if port(x) == kept && x.Broadcast == top.Broadcast && !gathers(x) && u != nil && (u.UsesDHCP() || u.MayUseDHCPv6()) {
-				kept = ib.HWAddr{} // the port has left, and has a lease of its own
+			if port(x) == kept && x.Broadcast == top.Broadcast && !gathers(x) && u != nil && (name != "" || u.UsesDHCP() || u.MayUseDHCPv6()) {
+				kept = ib.HWAddr{} // the port has left, and has a lease of its own or of another bond
 			}
 		case first == nil || is && !primary || is == primary && x.Name < first.Name:
 			first, primary = x, is

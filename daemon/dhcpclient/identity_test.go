@@ -128,6 +128,8 @@ func TestIdentity(t *testing.T) {
 		{Index: 1, Name: "eth0", Type: 1, Master: 9, HWAddr: mac("02:00:00:00:00:09"), PermAddr: mac("02:00:00:00:00:01")},
 		{Index: 9, Name: "bond0", Kind: "bond", Type: 1, Bond: &link.Bond{}, HWAddr: mac("02:00:00:00:00:09")},
 		{Index: 10, Name: "bond0.5", Kind: "vlan", Type: 1, Parent: 9, HWAddr: mac("02:00:00:00:00:09")}}
+	veth := []link.Link{{Index: 1, Name: "va", Kind: "veth", Type: 1, Parent: 2, HWAddr: mac("02:00:00:00:00:0a")},
+		{Index: 2, Name: "vb", Kind: "veth", Type: 1, Parent: 1, HWAddr: mac("02:00:00:00:00:0b")}}
 	dhcp := map[string]string{"ib0": "[Network]\nDHCP=ipv4\n"}
 	for _, tt := range []struct {
 		what  string
@@ -146,9 +148,12 @@ func TestIdentity(t *testing.T) {
 			identity{"ipbond", guid(2), true}},
 		{"one in the bond", alone, nil, 2, ib.HWAddr{}, identity{"ipbond", guid(2), true}},
 		{"one that has left for a lease of its own", alone, dhcp, 2, guid(1), identity{"ipbond", guid(2), true}},
+		{"one that has left for another bond", alone, map[string]string{"ib0": "[Bond]\nName=other\n"}, 2, guid(1),
+			identity{"ipbond", guid(2), true}},
 		{"one that is away", alone, nil, 2, guid(1), identity{"ipbond", guid(1), true}},
 		{"no slave", bondOf(1)[2:], nil, 0, ib.HWAddr{}, identity{"ipbond", ipoibAddr(1), false}},
 		{"no bond", bondOf(1), nil, 1, guid(1), identity{"", ipoibAddr(2), false}},
+		{"an end of a veth", veth, nil, 0, ib.HWAddr{}, identity{"", mac("02:00:00:00:00:0a"), false}},
 		{"a VLAN on a bond", vlan, nil, 2, ib.HWAddr{}, identity{"bond0.5", mac("02:00:00:00:00:01"), true}},
 	} {
 		v := viewOf(t, tt.units, tt.links...)

@@ -170,6 +170,37 @@ func TestSignalsSayExactlyWhatChanged(t *testing.T) {
 	}
 }
 
+// Callers that ask for all objects of one state get the same answer while it is written: else
+// each of those that maxReads admits would take megabytes.
+func TestObjectsAreMadeOnce(t *testing.T) {
+	s := New(Config{Backend: &fake{}})
+	links := func(mtu int) {
+		for i := range 50 {
+			l := ib0()
+			l.Name, l.Ifindex = fmt.Sprintf("ib%d", i), i+10
+			l.Attributes = []link.Attribute{{Name: "MTUBytes", Actual: fmt.Sprint(mtu)}}
+			s.PublishLinks([]link.Status{l}, nil)
+		}
+	}
+	mtu := func(out []any) any {
+		return out[0].(objects)[dbus.ObjectPath(api.LinkPath(12))][api.Link]["MTUBytes"].Value()
+	}
+	links(2044)
+	first := &caller{s: s}
+	out, err := managedObjects(first)
+	if n := testing.AllocsPerRun(20, func() { _, _ = managedObjects(&caller{s: s}) }); err != nil || len(out[0].(objects)) != 50 ||
+		mtu(out) != uint32(2044) || n > 20 {
+		t.Errorf("%v, %d objects, %v; %v allocations for another answer", err, len(out[0].(objects)), mtu(out), n)
+	}
+	links(4092)
+	if now, _ := managedObjects(&caller{s: s}); mtu(now) != uint32(4092) || mtu(out) != uint32(2044) {
+		t.Errorf("%v after a change, %v before", mtu(now), mtu(out))
+	}
+	for _, release := range first.releases {
+		release()
+	}
+}
+
 // Everyone may ask for the plan, which costs the daemon a turn each. Neither one
 // user's connections nor all users keep root out.
 func TestPlansAreBounded(t *testing.T) {

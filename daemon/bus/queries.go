@@ -3,6 +3,8 @@ package bus
 import (
 	"cmp"
 	"context"
+	"runtime"
+	"weak"
 
 	"github.com/godbus/dbus/v5"
 
@@ -71,20 +73,33 @@ func getAll(c *caller) ([]any, error) {
 	return []any{now.values()}, nil
 }
 
+// objects is the answer of GetManagedObjects.
+type objects map[dbus.ObjectPath]map[string]map[string]dbus.Variant
+
+// managedObjects makes one answer at a time, and none where one of the same state is still being
+// written: for hundreds of links it takes milliseconds and megabytes, and many may ask.
 func managedObjects(c *caller) ([]any, error) {
-	c.s.mu.Lock()
-	now := make(map[dbus.ObjectPath]object, len(c.s.objects))
-	for p, o := range c.s.objects {
-		if o.now != nil && managed(p) {
-			now[p] = *o
+	s := c.s
+	s.listing.Lock()
+	defer s.listing.Unlock()
+	now := map[dbus.ObjectPath]object{}
+	s.mu.Lock()
+	out := s.listed.Value()
+	if out == nil {
+		out = &objects{}
+		s.listed = weak.Make(out)
+		for p, o := range s.objects {
+			if o.now != nil && managed(p) {
+				now[p] = *o
+			}
 		}
 	}
-	c.s.mu.Unlock()
-	out := make(map[dbus.ObjectPath]map[string]map[string]dbus.Variant, len(now))
+	s.mu.Unlock()
 	for p, o := range now {
-		out[p] = map[string]map[string]dbus.Variant{o.iface: o.now.values()}
+		(*out)[p] = map[string]map[string]dbus.Variant{o.iface: o.now.values()}
 	}
-	return []any{out}, nil
+	c.releases = append(c.releases, func() { runtime.KeepAlive(out) })
+	return []any{*out}, nil
 }
 
 func plan(c *caller) ([]any, error) {

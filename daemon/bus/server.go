@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"weak"
 
 	"github.com/godbus/dbus/v5"
 
@@ -80,6 +81,8 @@ type Server struct {
 	plans chan struct{}
 	reads chan struct{}
 
+	listing sync.Mutex // held while an answer of GetManagedObjects is made
+
 	mu       sync.Mutex
 	objects  map[dbus.ObjectPath]*object
 	links    map[string]link.Status // by name
@@ -91,6 +94,7 @@ type Server struct {
 	underWay map[share]int
 	callers  *callers // of the current connection
 	dirty    map[dbus.ObjectPath]bool
+	listed   weak.Pointer[objects] // of this state, while it is written to a caller
 	ready    chan struct{}
 	isReady  bool
 }
@@ -263,6 +267,7 @@ func (s *Server) drop(p dbus.ObjectPath) {
 
 func (s *Server) mark(p dbus.ObjectPath) {
 	s.dirty[p] = true
+	s.listed = weak.Pointer[objects]{}
 	select {
 	case s.wake <- struct{}{}:
 	default:

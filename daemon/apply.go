@@ -80,6 +80,9 @@ func (d *Daemon) apply(ctx context.Context, steps []link.Step) (touched dirty, g
 		if a := d.result(op, unit[link.DelayKey(op)], err); a != nil {
 			gone = append(gone, *a)
 		}
+		if o, ok := op.(link.DelMoved); ok {
+			d.intendAfter(o.Moved.Made, steps)
+		}
 	})
 	d.save()
 	return touched, gone
@@ -94,6 +97,17 @@ func (d *Daemon) intend(op link.Op) {
 		}
 	}
 	d.rec.Intend(op)
+}
+
+// intendAfter notes what a plan makes in the place of a link of another network namespace: the
+// record could not have both.
+func (d *Daemon) intendAfter(deleted link.Made, steps []link.Step) {
+	for _, s := range steps {
+		if m, ok := link.Sent(s.Op); ok && m.Made == deleted {
+			d.rec.Intend(s.Op)
+			d.save()
+		}
+	}
 }
 
 func sends(op link.Op) bool { _, ok := link.Sent(op); return ok }

@@ -110,6 +110,42 @@ func TestNamespaceOfVLANEnds(t *testing.T) {
 	})
 }
 
+// A VLAN for another network namespace than before is recorded before it is made there: after a kill it is known.
+func TestOtherNamespaceIsRecorded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := system(t, 1)
+		made, tag := link.Made{Kind: link.KindVLAN, Name: "v7", On: 50}, link.VLANTag{ID: 7, Protocol: 0x8100}
+		sys.change(func(s *link.Snapshot) {
+			s.Links = append(s.Links, link.Link{Index: 50, Name: "eth0", Type: 1, Flags: link.FlagUp | link.FlagLowerUp,
+				Sysctl: map[string]string{}})
+			s.Card = &cardstate.State{}
+			s.Namespaces = []link.Namespace{{Path: "/run/netns/a", ID: 3}, {Path: "/run/netns/b", ID: 4}}
+			s.Moved = []link.MovedLink{{Made: made, NSID: 3, Index: 21, Up: true, VLAN: &link.VLAN{ID: 7, Protocol: 0x8100}}}
+		})
+		n := &notes{}
+		before := link.Moved{Made: made, NSID: 3, Namespace: "/run/netns/a", Index: 21, Tag: tag}
+		if err := n.SaveRecord(&link.Record{Moved: []link.Moved{before}}); err != nil {
+			t.Fatal(err)
+		}
+		tried := false
+		sys.fail = func(op link.Op) error {
+			if m, ok := link.Sent(op); ok {
+				tried = true
+				if rec, err := n.LoadRecord(); err != nil || !slices.Equal(rec.Moved, []link.Moved{m}) {
+					t.Errorf("recorded before %q: %+v, %v", op, rec.Moved, err)
+				}
+			}
+			return nil
+		}
+		r := startWith(t, Config{System: sys}, n, &files{m: map[string]string{
+			"10.ibnetwork": "[Match]\nName=eth0\n[VLAN]\nId=7\nName=v7\nNetworkNamespace=b\n"}}, func(func(Scope)) {})
+		if got := strings.Join(sys.take(), "\n"); !tried || !strings.Contains(got, "ip -n a link delete v7") {
+			t.Errorf("done: %s", got)
+		}
+		r.stop()
+	})
+}
+
 // vanishing has the bond of its link removed with it: the message about the link comes
 // when the bond has been observed.
 type vanishing struct {

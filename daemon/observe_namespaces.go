@@ -79,8 +79,11 @@ func (o *Observer) movedLink(m link.Moved, deleted bool) (x link.MovedLink, ok b
 	x = link.MovedLink{Made: m.Made, NSID: m.NSID}
 	if m.Index == 0 {
 		id, err := o.namespace(m.Namespace)
-		if err != nil || id < 0 {
-			return x, err != nil && deleted
+		switch {
+		case err != nil:
+			return x, deleted
+		case id < 0:
+			return x, true // it has a number before a link of this program is in it
 		}
 		x.NSID = id
 	}

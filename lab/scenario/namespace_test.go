@@ -113,6 +113,11 @@ func TestVLANNamespace(t *testing.T) {
 		g.Sh("ip netns delete job; ip netns add job")
 		made("another namespace at once")
 
+		// A daemon that was killed before it made the VLAN has a note of what is not there.
+		g.Sh("systemctl stop ibnetworkd; sed -i 's/\"nsid\":[0-9]*/\"nsid\":-1/; s/\"index\":[0-9]*,//' /run/ibnetworkd/record.json; " +
+			"grep -q '\"nsid\":-1,\"namespace\"' /run/ibnetworkd/record.json; ip netns delete job; ip netns add job; systemctl start ibnetworkd")
+		made("a kill")
+
 		g.Write(unitDir+"10-eth.ibnetwork", unit)
 		g.Wait("a namespace without it", 20*time.Second, func() bool {
 			return inJob(g, "link show storage") == "" && inJob(g, "link show lo") != ""

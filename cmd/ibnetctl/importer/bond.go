@@ -124,6 +124,7 @@ func (im *importer) bonds() {
 			own = append(own, ports[b.nm.uuid]...)
 			delete(ports, b.nm.uuid)
 		}
+		own = slices.DeleteFunc(own, func(p *draft) bool { return p.bond }) // refused as a port
 		mode, _ := b.sec("Bond").get("Mode")
 		why := ""
 		of, isPort := b.sec("Bond").get("Name")

@@ -380,7 +380,13 @@ func (a *app) importRest(r importer.Result, lines bool) {
 		}
 	}
 	for _, n := range r.Notes {
-		printWrapped(a.err, width, "", "to do: "+n)
+		what, command, long := strings.Cut("to do: "+n, ": sed ")
+		if !long || width == 0 {
+			printWrapped(a.err, width, "", "to do: "+n)
+			continue
+		}
+		printWrapped(a.err, width, "", what+":")
+		fmt.Fprintln(a.err, "  sed", command) // in one piece, to be pasted
 	}
 }
 

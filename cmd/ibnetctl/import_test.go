@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"ibnetworkd/cmd/ibnetctl/importer"
 	"ibnetworkd/internal/testkit"
 
 	"golang.org/x/sys/unix"
@@ -199,6 +200,24 @@ func TestImportOfOpenSMShowsWhatWasSet(t *testing.T) {
 	_, lines := importRoot(t, map[string]string{"etc/opensm/opensm.conf": "m_key 0x5ec4e7\n"}, "--lines")
 	if all := out + errs + lines; strings.Contains(all, "5ec4e7") || strings.Contains(errs, "log_flags") {
 		t.Errorf("a key or a default is shown:\n%s", all)
+	}
+}
+
+// On a terminal the command that copies keys is in one piece, to be pasted.
+func TestImportBreaksNoCommand(t *testing.T) {
+	r := importer.Import(importer.Host{}, []importer.Source{{Path: "/etc/opensm/opensm.conf", Text: "m_key 0x5\nsm_key 0x7\n"}})
+	var errs bytes.Buffer
+	(&app{err: &errs, errWidth: 80}).importRest(r, false)
+	n := 0
+	for line := range strings.Lines(errs.String()) {
+		if strings.HasPrefix(line, "  sed -nE '") && strings.HasSuffix(line, " /etc/ibnetworkd/sm.keys\n") {
+			n++
+		} else if len(line) > 81 || strings.Contains(line, "[[:space:]]") {
+			t.Error(line)
+		}
+	}
+	if n != 1 {
+		t.Error(errs.String())
 	}
 }
 

@@ -121,7 +121,7 @@ func (it *item) report(lefts []Left) []Left {
 		return lefts
 	}
 	if f, why := it.fate(); f == NotCarried {
-		lefts = append(lefts, Left{it.file.path, it.line, strings.TrimSpace(it.text), why})
+		lefts = append(lefts, Left{it.file.path, it.line, it.file.withoutKeys(strings.TrimSpace(it.text)), why})
 	}
 	return lefts
 }
@@ -262,7 +262,7 @@ func account(files []*file) ([]Line, []Left) {
 		from := len(lefts)
 		for _, it := range f.lines {
 			fate, why := it.fate()
-			lines = append(lines, Line{f.path, it.line, it.text, fate, why})
+			lines = append(lines, Line{f.path, it.line, f.withoutKeys(it.text), fate, why})
 			lefts = it.report(lefts)
 		}
 		slices.SortStableFunc(lefts[from:], func(a, b Left) int { return a.Line - b.Line })

@@ -17,6 +17,7 @@ var notRead = map[string]string{
 		"or write the units with environment.etc",
 	"service":   "a service or timer: its commands are not read; check whether settings of a unit replace them, then disable it",
 	"ibnetwork": "already a unit",
+	"guid2mkey": "the M_Keys that opensm noted of ports: ibnetsm knows the key of its KeyFile= only",
 }
 
 // leftoverSuffixes are what editors and package managers append to the name of a

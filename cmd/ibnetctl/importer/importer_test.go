@@ -235,7 +235,7 @@ var spoken = map[string]string{
 	"keyfile-words":       "10.1.0.254",
 	"keyfile-mac-decimal": "0", // of an IPoIB address only the GUID is used
 	// Keys are not shown: the command of the note copies them.
-	"opensm-set": "0x1234 0x77", "opensm-enforce": "0x0000000000001234", "opensm-content": "0x1",
+	"opensm-set": "0x1234 0x77", "opensm-enforce": "0x0000000000001234", "opensm-content": "0x1", "opensm-secret": "0x5ec4e7",
 }
 
 // In a line that counts as converted no word can change without a difference

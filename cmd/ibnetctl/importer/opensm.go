@@ -99,11 +99,6 @@ func (im *importer) opensm(files []*file) {
 			if by := last[key]; by != nil && by != it {
 				it.left("not used: " + by.at() + " sets it again")
 			}
-			for _, k := range opensmKeys {
-				if rest, ok := strings.CutPrefix(strings.ToLower(it.text), k); ok && !strings.HasPrefix(rest, "_") {
-					it.text = k + " ..." // a key is not shown
-				}
-			}
 			if it.why == "" {
 				if smFileOf(func(x smFile) bool { return x.setting == key }) != nil && strings.HasPrefix(value, "/") {
 					m.names[path.Clean(value)], m.named[key] = it, it

@@ -3,6 +3,7 @@ package importer
 import (
 	_ "embed"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +29,22 @@ const keysFile = "/etc/ibnetworkd/sm.keys"
 
 // opensmKeys are the settings of opensm whose values are not shown.
 var opensmKeys = []string{"m_key", "sm_key", "sa_key", "cc_key"}
+
+// keySetting is a line with a key, also one that is commented out, and keyOption an option of
+// opensm with one. In comments capitals are prose.
+var (
+	keySetting = regexp.MustCompile(`^((?i:s?m_key|sa_key|cc_key)|[#;][#;\s]*(?:s?m_key|sa_key|cc_key)|S?MKey|SAKey)[^0-9A-Za-z_].*`)
+	keyOption  = regexp.MustCompile(`((?:^|[\s"'=])(?:--smkey|--cc_key|-k))[\s=]*["']?[0-9][^\s"']*`)
+	guidLine   = regexp.MustCompile(`^(\S+)\s.*`)
+)
+
+// withoutKeys is the text of an item as it is shown.
+func (f *file) withoutKeys(text string) string {
+	if f.format == "guid2mkey" {
+		return guidLine.ReplaceAllString(text, "$1 ...")
+	}
+	return keyOption.ReplaceAllString(keySetting.ReplaceAllString(text, "$1 ..."), "$1 ...")
+}
 
 // opensmText are the settings without an equivalent, with their defaults and the reason.
 //
@@ -147,7 +164,7 @@ func (im *importer) opensmSecrets() {
 		if commands[path] == nil {
 			order = append(order, path)
 		}
-		commands[path] = append(commands[path], fmt.Sprintf("s/^[[:space:]]*%s[[:space:]]+/%s=/p", l.key, to))
+		commands[path] = append(commands[path], fmt.Sprintf(`s/^[[:space:]]*%s[[:space:]=]+[^0-9]?([0-9][0-9A-Za-z]*).*/%s=\1/p`, l.key, to))
 	}
 	for _, path := range order {
 		im.note("write the keys of %s into %s, which only ibnetsm can read: sed -nE '%s' '%s' | install -D -o ibnetsm -m 0600 /dev/stdin %s",

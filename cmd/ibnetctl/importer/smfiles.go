@@ -76,7 +76,7 @@ func smNamed(base string) string {
 		}
 	}
 	switch {
-	case base == "guid2lid":
+	case base == "guid2lid", base == "guid2mkey":
 		return base
 	case strings.Contains(strings.ReplaceAll(base, "_", "-"), "node-name-map"):
 		return "node-names"

@@ -3,6 +3,7 @@ package importer
 import (
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strconv"
@@ -227,4 +228,26 @@ func TestRelatedFilesOfAllLinks(t *testing.T) {
 			t.Errorf("%s: %q without %s", p, got, want)
 		}
 	}
+}
+
+// No key of opensm is shown, in whatever line it is, and the command of the note copies those in force.
+func TestKeysAreNotShown(t *testing.T) {
+	for _, s := range samples(t) {
+		if s.name != "opensm-secret" {
+			continue
+		}
+		r := Import(s.host, s.sources)
+		if all := fmt.Sprint(r); strings.Contains(all, "5ec4e7") || !strings.Contains(all, "#M_Key is a word here") {
+			t.Error(all)
+		}
+		_, command, _ := strings.Cut(strings.Join(r.Notes, "\n"), ": sed -nE '")
+		script, _, _ := strings.Cut(command, "'")
+		c := exec.Command("sed", "-nE", script)
+		c.Stdin = strings.NewReader(s.sources[0].Text)
+		if out, err := c.Output(); err != nil || string(out) != "MKey=0x5ec4e7\nSMKey=0x5ec4e7\n" {
+			t.Errorf("%q, %v", out, err)
+		}
+		return
+	}
+	t.Error("no sample")
 }

@@ -135,7 +135,7 @@ func BuildStatus(in StatusInput) Status {
 		}
 	case len(in.Failed) > 0:
 		st.State = StateFailed
-	case len(in.Steps) > 0 || waiting || l.IPoIB != nil && l.Up() && !l.Carrier():
+	case len(in.Steps) > 0 || waiting || slices.ContainsFunc(st.Attributes, unreached) || l.IPoIB != nil && l.Up() && !l.Carrier():
 		// An IPoIB link is done when its broadcast group is joined: its MTU is
 		// not known before.
 		st.State = StateConfiguring
@@ -151,6 +151,12 @@ func BuildStatus(in StatusInput) Status {
 	}
 	fillOnline(&st, in.Unit)
 	return st
+}
+
+// unreached reports an attribute without which a link is not where its unit wants it: in
+// its bond or VRF, or with the child of another network namespace.
+func unreached(a Attribute) bool {
+	return !a.OK() && (a.Why.Code == CodeNoNamespace || (a.Name == "Bond" || a.Name == "VRF") && a.Actual != a.Wanted)
 }
 
 func fillOnline(st *Status, u *units.Unit) {

@@ -18,7 +18,7 @@ type State string
 const (
 	StatePending     State = "pending"     // udev has not finished with it
 	StateConfiguring State = "configuring" // operations are under way or waited for
-	StateConfigured  State = "configured"  // as the unit asks, or blocked for a permanent reason
+	StateConfigured  State = "configured"  // as the unit asks, or a setting is blocked for a permanent reason
 	StateUnmanaged   State = "unmanaged"   // no unit, Unmanaged=yes, or another program's
 	StateFailed      State = "failed"      // an operation was refused; retried
 )

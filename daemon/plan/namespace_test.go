@@ -31,6 +31,28 @@ func TestChildWaitsForItsNamespace(t *testing.T) {
 	}
 }
 
+// A link that is kept out of its bond, or whose child waits for a network namespace, is
+// not where its unit wants it, and not configured; one with an MTU that the fabric
+// limits is.
+func TestNotConfigured(t *testing.T) {
+	for unit, want := range map[string]link.State{
+		"[Link]\nDescription=x\n": link.StateConfigured,
+		"[Bond]\nName=lo\n":       link.StateConfiguring,
+		"[Partition]\nPartitionKey=0x8001\nNetworkNamespace=job\nName=storage\n": link.StateConfiguring,
+	} {
+		s := oneLink(t)
+		s.Links[0].Flags |= link.FlagUp | link.FlagLowerUp
+		s.Links = append(s.Links, link.Link{Index: 1, Name: "lo", Type: link.ARPHRDLoopback})
+		r := plan.Make(plan.Input{Snapshot: s, Units: load(t, map[string]string{"10-ib0.ibnetwork": "[Match]\nName=ib0\n" + unit}),
+			Record: &link.Record{}})
+		for _, l := range r.Links {
+			if l.Name == "ib0" && l.State != want {
+				t.Errorf("%q: %s, want %s: %+v, %v", unit, l.State, want, l.Attributes, r.Plan.Commands())
+			}
+		}
+	}
+}
+
 // A unit that matches a VLAN for another network namespace is refused, with what becomes of
 // its [RoCE]; one that matches the VLAN by the same pattern as its parent is not.
 func TestUnitOfVLANElsewhere(t *testing.T) {

@@ -328,7 +328,7 @@ func (d *DHCP) reason(l *Link, six bool) Reason {
 		r.Text = fmt.Sprintf("the %s server is asked to confirm an address", name)
 		r.Next = ""
 	default:
-		r.Text = fmt.Sprintf("a %s server is searched for", name)
+		r.Text = fmt.Sprintf("searching for a %s server", name)
 	}
 	return r
 }

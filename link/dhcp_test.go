@@ -125,7 +125,7 @@ func TestLease6(t *testing.T) {
 		{name: "OK by a router", unit: "[Network]\nIPv6AcceptRA=yes\n", sys: leased6(nil), want: "" +
 			"sysctl -w net.ipv6.conf.ib0.accept_ra=2\n" + address + dns},
 		{name: "OK no router is waited for", unit: "[Network]\nIPv6AcceptRA=yes\n", sys: leased6(without), want: "" +
-			"sysctl -w net.ipv6.conf.ib0.accept_ra=2\n# blocked: ib0: a DHCPv6 server is searched for\n" +
+			"sysctl -w net.ipv6.conf.ib0.accept_ra=2\n# blocked: ib0: searching for a DHCPv6 server\n" +
 			"#   next: check that a DHCPv6 server serves partition 0xffff, and its log\n"},
 		{name: "OK no unit, or none that asks: a lease is not used", unit: "[Network]\nDescription=x\n", sys: leased6(nil)},
 		{name: "bad no answer", unit: unit, sys: leased6(func(d *DHCP) { without(d); d.Tries = 4 }), want: "" +
@@ -177,7 +177,7 @@ func TestLease6(t *testing.T) {
 			"# blocked: ib0: the DHCP client begins when the link is ready\n" +
 			"#   next: check that a DHCP server serves partition 0xffff, and its log\n", sys: leased6(nil)},
 		{name: "bad information alone, and no address", unit: "[Network]\nDHCP=yes\n[DHCPv6]\nWithoutRA=information-request\n", want: dns +
-			"# waiting: ib0: a DHCP server is searched for\n" +
+			"# waiting: ib0: searching for a DHCP server\n" +
 			"#   next: check that a DHCP server serves partition 0xffff, and its log\n",
 			sys: func(s *Snapshot, r *Record) {
 				leased6(func(d *DHCP) { d.Lease.Address = netip.Prefix{} })(s, r)
@@ -215,7 +215,7 @@ func TestLease6(t *testing.T) {
 		{name: "OK a lease that is gone", unit: unit, sys: func(s *Snapshot, r *Record) {
 			ours([]Address{{Prefix: prefix("fd00:11::100/128"), Valid: 2700, Preferred: 900, Until: 4600}}, nil)(s, r)
 			leased6(without)(s, r)
-		}, want: "ip address delete fd00:11::100/128 dev ib0\n# waiting: ib0: a DHCPv6 server is searched for\n" +
+		}, want: "ip address delete fd00:11::100/128 dev ib0\n# waiting: ib0: searching for a DHCPv6 server\n" +
 			"#   next: check that a DHCPv6 server serves partition 0xffff, and its log\n"},
 	})
 }

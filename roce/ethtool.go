@@ -130,7 +130,7 @@ func (p *planner) ethtoolGroup(g units.EthtoolGroup, want []units.Value[units.Et
 		case !ok:
 			p.block(a, nil, link.Reason{
 				Code: link.CodeUnsupported,
-				Text: fmt.Sprintf("the driver of %s has no %s=", p.l.Name, a.Name),
+				Text: fmt.Sprintf("the driver of %s does not support %s=", p.l.Name, a.Name),
 				Next: fmt.Sprintf("remove %s=; %s prints what it has", a.Name, EthtoolShow(g, p.l.Name)),
 			})
 		default:

@@ -11,7 +11,7 @@ import (
 )
 
 func TestEthtool(t *testing.T) {
-	const none = "the driver of eth0 has no RxMiniBufferSize= / remove RxMiniBufferSize=; ethtool -g eth0 prints what it has"
+	const none = "the driver of eth0 does not support RxMiniBufferSize= / remove RxMiniBufferSize=; ethtool -g eth0 prints what it has"
 	ask := func(p units.EthtoolParam, n, asked uint32) func(*link.Snapshot, *State) {
 		return func(_ *link.Snapshot, st *State) {
 			x := st.Links[2].Ethtool[p]

@@ -167,7 +167,7 @@ func (p *parser) checkDHCP() {
 		return
 	}
 	if m := p.u.Network.DHCP.V; m != DHCPIPv4 && m != DHCPYes {
-		p.at("DHCPv4", "").problem(d.Pos, Warning, "the section has no effect", "[DHCPv4] counts with DHCP=ipv4 or yes in [Network] only")
+		p.at("DHCPv4", "").problem(d.Pos, Warning, "the section has no effect", "[DHCPv4] has no effect without DHCP=ipv4 or yes in [Network]")
 	}
 	if d.UseMTU.V && p.u.Link.MTUBytes.Set {
 		p.at("DHCPv4", "UseMTU").problem(d.UseMTU.Pos, Warning, "MTUBytes= counts", "UseMTU=yes has no effect beside MTUBytes= in [Link]")

@@ -180,10 +180,10 @@ func (p *parser) checkDHCPv6() {
 			"WithoutRA=no leaves DHCPv6 to router advertisements, which %s ignores: remove one of the two", by)
 	} else if d.Present && !u.MayUseDHCPv6() {
 		p.at("DHCPv6", "").problem(d.Pos, Warning, "the section has no effect",
-			"[DHCPv6] counts with DHCP=ipv6 or yes, or with IPv6AcceptRA=yes, in [Network] only")
+			"[DHCPv6] has no effect without DHCP=ipv6 or yes, or IPv6AcceptRA=yes, in [Network]")
 	}
 	if d.WithoutRA.Set && u.ConfiguresIP() && !u.AsksDHCPv6() {
-		p.at("DHCPv6", "WithoutRA").problem(d.WithoutRA.Pos, Warning, "it has no effect", "WithoutRA= counts with DHCP=ipv6 or yes only")
+		p.at("DHCPv6", "WithoutRA").problem(d.WithoutRA.Pos, Warning, "it has no effect", "WithoutRA= has no effect without DHCP=ipv6 or yes")
 	}
 	if t := d.DUIDType.V; (t == DUIDLinkLayerTime || t == DUIDUUID) && !d.DUIDRawData.Set {
 		p.at("DHCPv6", "DUIDType").problem(d.DUIDType.Pos, Warning, "the identifier is that of DUIDType=vendor",

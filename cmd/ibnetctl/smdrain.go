@@ -31,14 +31,14 @@ and the exit status is 1. What routes will be like: ibnetctl sm whatif --off SWI
 
 It is for root and the group ibnetsm, on the host of the master, and lasts over
 sweeps and restarts of that ibnetsm. A standby does not take it over: run the same
-with the GUID on its host. opensm has nothing like it.`,
+with the GUID on its host. opensm has no equivalent.`,
 	})
 }
 
 func (a *app) smUndrainCmd() *cobra.Command {
 	return a.drainCommand(control.AskUndrain, &cobra.Command{
 		Use: "undrain SWITCH|all", Short: "route through a switch again", Args: cobra.ExactArgs(1),
-		Long: `Takes back ibnetctl sm drain for one switch, named by its name or GUID, or for
+		Long: `Reverts ibnetctl sm drain for one switch, named by its name or GUID, or for
 all of them.`,
 	})
 }

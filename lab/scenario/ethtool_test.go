@@ -131,7 +131,7 @@ func TestEthtool(t *testing.T) {
 		wait("sim0", "RxBufferSize", "2048", "")
 		wait("sim0", "RxCoalesceSec", "20us", "")
 		wait("sim0", "UseAdaptiveTxCoalesce", "yes", "")
-		wait("va", "CombinedChannels", "", "the driver of va has no CombinedChannels=")
+		wait("va", "CombinedChannels", "", "the driver of va does not support CombinedChannels=")
 		wait("ib0", "RxBufferSize", "", "the driver of ib0 does not support RxBufferSize=")
 		g.Logf("ib0: %v", get("ib0", ethtool.Coalesce))
 		quiet(g, d)

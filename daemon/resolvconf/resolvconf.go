@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 
 	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/plan"
@@ -50,21 +51,38 @@ func (f *File) Update(v daemon.View) {
 
 // Run writes the file until ctx ends: it begins with the first name server or search domain, and stays.
 func (f *File) Run(ctx context.Context) error {
+	var again <-chan time.Time
+	warned := false
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-f.wake:
+		case <-again:
 		}
 		f.mu.Lock()
 		want := f.want
 		f.mu.Unlock()
-		old, err := os.ReadFile(f.path)
-		if string(old) == want || err != nil && strings.Count(want, "\n") < 2 {
-			continue
+		err := f.write(want)
+		again = nil
+		if err != nil {
+			again = time.After(pause)
+			if !warned {
+				f.log.Warn("name servers are not written, will retry", "file", f.path, "error", err)
+			}
 		}
-		if err := smallfile.Replace(f.path, []byte(want), 0o644); err != nil {
-			f.log.Warn("name servers are not written", "file", f.path, "error", err)
-		}
+		warned = err != nil
 	}
+}
+
+// pause is how long after the file could not be written it is tried again: nothing reports that a
+// disk has space again.
+const pause = time.Second
+
+func (f *File) write(want string) error {
+	old, err := os.ReadFile(f.path)
+	if string(old) == want || err != nil && strings.Count(want, "\n") < 2 {
+		return nil
+	}
+	return smallfile.Replace(f.path, []byte(want), 0o644)
 }

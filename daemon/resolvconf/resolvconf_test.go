@@ -14,9 +14,11 @@ import (
 	"ibnetworkd/units"
 )
 
-// The file begins with the first name server, follows each change and stays without one.
+// The file begins with the first name server, also if it cannot be written at first, follows each change and stays
+// without one.
 func TestFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "resolv.conf")
+	dir := filepath.Join(t.TempDir(), "run")
+	path := filepath.Join(dir, "resolv.conf")
 	f := New(slog.New(slog.DiscardHandler), path)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -52,6 +54,10 @@ func TestFile(t *testing.T) {
 	time.Sleep(20 * time.Millisecond)
 	wait("no name server", func(_ string, exists bool) bool { return !exists })
 	update("[Network]\nDNS=10.0.0.53\n")
+	time.Sleep(20 * time.Millisecond)
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
 	wait("one", func(s string, _ bool) bool { return strings.Contains(s, "nameserver 10.0.0.53\n") })
 	update("[Network]\nDNS=10.0.0.54\n")
 	wait("another one", func(s string, _ bool) bool {

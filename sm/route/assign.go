@@ -494,7 +494,7 @@ func (a *assignment) sharing(s, l, d int32) (cost int64) {
 		return 0
 	}
 	for _, next := range a.before {
-		if a.linkTo[next[s]] == to {
+		if l := next[s]; l != fabric.None && a.linkTo[l] == to {
 			cost += shared
 		}
 	}

@@ -1,6 +1,8 @@
 package route_test
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -187,5 +189,30 @@ func TestCreditLoopShortRows(t *testing.T) {
 	}
 	if loop := route.CreditLoop(f, r.LFT, r.SL); loop != nil {
 		t.Errorf("credit loop %v", loop)
+	}
+}
+
+// With several LIDs for each port, layers in force are followed after cuts, one LID after the
+// other: one that has no path yet takes no link from the next.
+func TestLayersWithLMCAfterCuts(t *testing.T) {
+	for seed := range uint64(4) {
+		for _, c := range []gen.Case{
+			{Name: "torus 5x5", Fabric: gen.Torus([]int{5, 5}, 1)},
+			{Name: "16 switches at random", Fabric: gen.RandomRegular(seed, 16, 4, 1)}} {
+			f := gen.LIDs(c.Fabric, 1)
+			for i := range f.Ports {
+				f.Ports[i].Info.SetVLCap(2)
+			}
+			rnd := rand.New(rand.NewPCG(seed, 1))
+			var r route.Result
+			for n := 0; n < 5 && gen.Whole(f); n++ {
+				var err error
+				if r, err = route.Build(f, hinted(route.Options{Layers: 2, Engine: route.Layered}, &r)); err != nil {
+					t.Fatal(err)
+				}
+				checkLayers(t, fmt.Sprintf("%s, seed %d, %d cuts", c.Name, seed, n), f, &r, 2)
+				f = cut(f, rnd, 1)
+			}
+		}
 	}
 }

@@ -360,7 +360,7 @@ func (b *builder) auto(r *Result, opt Options) {
 			return
 		}
 		if list := b.allRows(); len(list) > 0 {
-			b.product(r, list)
+			b.product(r, list, opt.SL == nil && b.settled())
 			if layers {
 				b.better(r, opt)
 			}

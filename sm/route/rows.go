@@ -157,7 +157,7 @@ func (g *graph) followedBy(list []*rows, lft [][]uint8) (best *rows) {
 			}
 			c.reset()
 			e.towards(d, c)
-			for _, to := range g.dests[d] {
+			for _, to := range g.dests[d][:1] { // the switch itself
 				for _, s := range c.order {
 					all++
 					if int(s) >= len(lft) || int(to.lid) >= len(lft[s]) {
@@ -177,11 +177,16 @@ func (g *graph) followedBy(list []*rows, lft [][]uint8) (best *rows) {
 }
 
 // product makes tables for a product of rows: through these, or by up/down if that is better.
-// Tables in force of either kind stay unless the other one is much better. On large graphs
-// the scores decide, for tables made in several ways take long.
-func (b *builder) product(r *Result, list []*rows) {
+// Tables in force of either kind stay unless the other one is much better, or while no switch,
+// cable or host has come and no cable is out. On large graphs the scores decide, for tables made
+// in several ways take long.
+func (b *builder) product(r *Result, list []*rows, settled bool) {
+	if settled && b.prior != nil {
+		b.upDown(r)
+		return
+	}
 	score, kept := b.through(r, list)
-	if r.Worst <= rowsNear*r.Bound {
+	if kept && settled || r.Worst <= rowsNear*r.Bound {
 		return
 	}
 	updn, stays := *b, 1.0
@@ -201,20 +206,49 @@ func (b *builder) product(r *Result, list []*rows) {
 	}
 }
 
+// settled reports whether tables in force lead everywhere, and to each neighbour directly: then
+// nothing has changed since they were made but that hosts may have gone.
+func (b *builder) settled() bool {
+	if len(b.prev) != b.n {
+		return false
+	}
+	for s, row := range b.prev {
+		for d, dests := range b.dests {
+			near := b.edge(int32(s), int32(d)) != fabric.None
+			for _, to := range dests {
+				if s == d {
+					break
+				}
+				if int(to.lid) >= len(row) {
+					return false
+				}
+				if l := b.linkOf[s<<8|int(row[to.lid])]; l == fabric.None || near && b.linkTo[l] != int32(d) {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
 // through makes tables through rows, in the best order of dimensions, or that in force while
 // it is nearly as good. It returns the least score and whether there was one in force.
 func (b *builder) through(r *Result, list []*rows) (score float64, kept bool) {
 	f, stays := newFluid(b.graph), 1.0
-	slices.SortStableFunc(list, func(x, y *rows) int { return cmp.Compare(f.score(x), f.score(y)) })
-	score = f.score(list[0])
-	list = slices.DeleteFunc(list, func(e *rows) bool { return f.score(e) > rowsNear*score })
-	if e := b.followedBy(list, b.prev); e != nil {
+	scores := map[*rows]float64{}
+	for _, e := range list {
+		scores[e] = f.score(e)
+	}
+	slices.SortStableFunc(list, func(x, y *rows) int { return cmp.Compare(scores[x], scores[y]) })
+	score = scores[list[0]]
+	large := b.pairs() > stackedPairs
+	if e := b.followedBy(list, b.prev); e != nil && (!large || scores[e] <= rowsLater*score) {
 		*r, kept, stays = Result{Engine: DOR, NumLayers: 1}, true, rowsLater
 		b.assign(r, e)
 	}
 	from := builder{graph: b.graph}
 	for i, e := range list {
-		if (i > 0 || kept) && (b.pairs() > stackedPairs || r.Worst <= rowsNear*r.Bound) {
+		if scores[e] > rowsNear*score || (i > 0 || kept) && (large || r.Worst <= rowsNear*r.Bound) {
 			break
 		}
 		y := Result{Engine: DOR, NumLayers: 1}

@@ -143,3 +143,24 @@ func TestRowsSoon(t *testing.T) {
 		t.Errorf("%s in %v of CPU, %v by name", r.Engine, took, alone)
 	}
 }
+
+// Hosts that go off one after the other never change the engine, however much better the other
+// one would be.
+func TestHyperXHostsOff(t *testing.T) {
+	engines := map[string]int{}
+	for seed := range uint64(12) {
+		f := gen.LIDs(gen.CutCables(gen.HyperX([]int{5, 5}, 2), seed, float64(seed)), 0)
+		r, _ := build(t, "all on", f, route.Options{})
+		engines[r.Engine]++
+		for percent := 90.0; percent >= 10; percent -= 20 {
+			after, _ := build(t, "some off", gen.HostsOff(f, seed, percent), route.Options{Previous: r.LFT, Order: r.Order})
+			if after.Engine != r.Engine {
+				t.Errorf("seed %d, %.0f %% of the hosts on: %s instead of %s", seed, percent, after.Engine, r.Engine)
+			}
+			r = after
+		}
+	}
+	if engines[route.DOR] == 0 || engines[route.UpDown] == 0 {
+		t.Errorf("with all hosts on: %v", engines)
+	}
+}

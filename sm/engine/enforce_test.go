@@ -15,6 +15,7 @@ import (
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/pkey"
+	"ibnetworkd/sm/transport"
 )
 
 // guarded checks what the switch ports that hosts hang on let pass.
@@ -162,4 +163,41 @@ func TestEnforcementUnderLoss(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A manager that ends before it gave ports LIDs leaves P_Key tables that another one does not
+// take for those of ports out of reset for long.
+func TestKeysWithoutLID(t *testing.T) {
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
+		storage, err := partition.Parse("p", fmt.Appendf(nil, "Default=0x7fff : ALL=full;\nstorage=0x0001 : %v=full;\n", f.Ports[hosts[3]].GUID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, stop := w.managerOn(f.SMPort, engine.Config{Partitions: storage}, func(tr transport.Transport) transport.Transport {
+			return losing{tr, func(p *transport.Packet) bool {
+				return mad.ClassOf(&p.MAD) == mad.ClassSubnDR && mad.AttrOf(&p.MAD) == mad.AttrPortInfo && mad.MethodOf(&p.MAD) == mad.MethodSet
+			}}
+		})
+		time.Sleep(time.Second)
+		stop()
+		keys := func() []ib.PKey {
+			k, _ := w.sim.PKeys(f.Nodes[f.Ports[hosts[3]].Node].GUID, 1)
+			return slices.DeleteFunc(k, func(k ib.PKey) bool { return k == 0 })
+		}
+		info, err := w.sim.PortInfo(f.Nodes[f.Ports[hosts[3]].Node].GUID, 1)
+		if had := keys(); err != nil || info.LID() != 0 || !slices.Equal(had, []ib.PKey{0xffff, 0x8001}) {
+			t.Fatalf("the first manager leaves %v and LID %v, %v", had, info.LID(), err)
+		}
+		_, _ = w.manager(f.SMPort, engine.Config{})
+		time.Sleep(5 * time.Second)
+		p := w.linkBetweenSwitches(0)
+		if err := w.sim.Cut(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		if has := keys(); !slices.Equal(has, []ib.PKey{0xffff}) {
+			t.Errorf("a port that the first manager gave no LID has %v", has)
+		}
+	})
 }

@@ -69,7 +69,12 @@ func (w *sweep) readPKeys(ctx context.Context) error {
 			"link_port", w.f.PortName(p))
 	}
 	for _, e := range w.f.EndPorts {
-		if p := &w.f.Ports[e]; w.have.pkeys[e] == nil && p.Num != 0 && p.Known && !p.Info.LID().IsUnicast() {
+		p := &w.f.Ports[e]
+		sw, _ := w.f.SwitchOf(e)
+		// P_Keys are written before LIDs: a manager that ended between the two left a switch
+		// with its SwitchInfo set. The next sweep reads the table then.
+		begun := w.first && sw != fabric.None && w.f.Switches[sw].Info.LinearFDBTop() != 0
+		if w.have.pkeys[e] == nil && p.Num != 0 && p.Known && !p.Info.LID().IsUnicast() && !begun {
 			w.have.pkeys[e] = pkey.PowerOn
 		}
 	}

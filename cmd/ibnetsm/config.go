@@ -244,7 +244,7 @@ func (o *options) logMistake() error {
 	if o.logFile == "" {
 		return nil
 	}
-	f, err := os.OpenFile(o.logFile, os.O_APPEND|os.O_WRONLY, 0)
+	f, err := os.OpenFile(o.logFile, os.O_APPEND|os.O_WRONLY|unix.O_NONBLOCK, 0)
 	if err == nil {
 		return f.Close()
 	}

@@ -18,6 +18,7 @@ import (
 	"ibnetworkd/internal/testkit"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
 )
 
 // configured are the options of a file and a command line.
@@ -258,6 +259,30 @@ func textLog(w io.Writer) *slog.Logger {
 		}
 		return a
 	}}))
+}
+
+// Neither verify nor SIGHUP waits until something reads a pipe, and SIGHUP keeps the log that it has.
+func TestLogIsAPipe(t *testing.T) {
+	dir := t.TempDir()
+	o := optionsOf(t, "--transport=ibsim", "--log-file="+dir+"/log", "--state-dir="+dir)
+	d := &daemon{opts: &o, begun: &o, level: new(slog.LevelVar), status: &notifier{}}
+	if err := d.logTo.open(&o); err != nil {
+		t.Fatal(err)
+	}
+	d.log = slog.New(slog.NewTextHandler(&d.logTo, nil))
+	if err := errors.Join(d.configure(&o), os.Rename(dir+"/log", dir+"/was"), unix.Mkfifo(dir+"/log", 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan [2]error, 1)
+	go func() { done <- [2]error{o.logMistake(), d.reload()} }()
+	select {
+	case err := <-done:
+		if err[0] == nil || err[1] != nil || !strings.Contains(string(testkit.ReadFile(t, dir+"/was")), "the former one stays") {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits")
+	}
 }
 
 // SIGHUP opens the log again: after a rotation new lines are in the file of that name.

@@ -246,8 +246,9 @@ func (d *daemon) reload() error {
 	return nil
 }
 
+// openLog never waits for the reader of a pipe.
 func (o *options) openLog() (*os.File, error) {
-	return os.OpenFile(o.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	return os.OpenFile(o.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY|syscall.O_NONBLOCK, 0o644)
 }
 
 // canStart checks what run checks only at its start: a mistake there would end the

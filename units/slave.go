@@ -15,6 +15,9 @@ var slaveless = []struct {
 // slaveKeys are keys of these sections that a slave does have, or that others report.
 var slaveKeys = []string{"Description", "Address", "Gateway", "Bond", "PrimarySlave", "VRF", "BindCarrier", "KeepConfiguration"}
 
+// slaveOff are keys for addresses that a unit for a slave often turns off.
+var slaveOff = []string{"DHCP", "IPv6AcceptRA", "LinkLocalAddressing"}
+
 // checkSlave warns of each key that has no effect on a slave of a bond.
 func (p *parser) checkSlave(bond string) {
 	for _, x := range slaveless {
@@ -22,8 +25,11 @@ func (p *parser) checkSlave(bond string) {
 		for _, obj := range p.u.objects(x.section) {
 			for i := range spec.Keys {
 				k := &spec.Keys[i]
-				if x.keys != nil && !slices.Contains(x.keys, k.Name) || slices.Contains(slaveKeys, k.Name) || k.apply.show == nil ||
-					len(k.apply.show(obj)) == 0 {
+				if x.keys != nil && !slices.Contains(x.keys, k.Name) || slices.Contains(slaveKeys, k.Name) || k.apply.show == nil {
+					continue
+				}
+				value := k.apply.show(obj)
+				if len(value) == 0 || slices.Contains(slaveOff, k.Name) && value[0] == "no" { // which is so
 					continue
 				}
 				p.at(x.section, k.Name).problem(p.last[k], Warning, "it has no effect",

@@ -9,7 +9,8 @@ import (
 // slave does have is not.
 func TestKeysOfASlave(t *testing.T) {
 	text := "[Match]\nName=ib0\n[Bond]\nName=bond0\n[Link]\nMTUBytes=2044\n[Network]\nDescription=x\nPrimarySlave=yes\n" +
-		"DHCP=yes\nIPv6AcceptRA=yes\nLinkLocalAddressing=no\nDNS=10.0.0.1\nDNS=10.0.0.2\nMultiRail=yes\n[RoCE]\nGIDIndex=3\n[DHCPv4]\nUseDNS=no\n"
+		"DHCP=yes\nIPv6AcceptRA=yes\nLinkLocalAddressing=ipv4\nDNS=10.0.0.1\nDNS=10.0.0.2\nMultiRail=yes\n" +
+		"[RoCE]\nGIDIndex=3\n[DHCPv4]\nUseDNS=no\n"
 	u, problems := VerifyFile("/a.ibnetwork", []byte(text))
 	var got []string
 	for _, p := range problems {
@@ -30,6 +31,14 @@ func TestKeysOfASlave(t *testing.T) {
 	// Only the bond's unit has them without a word.
 	if _, problems := VerifyFile("/a.ibnetwork", []byte(strings.Replace(text, "[Bond]\nName=bond0\n", "", 1))); len(problems) != 2 {
 		t.Error(problems) // PrimarySlave=, and DHCPv6 without a link-local address
+	}
+}
+
+// A unit of a slave may turn off what a slave does not have.
+func TestAddressesOfASlaveAreOff(t *testing.T) {
+	const text = "[Match]\nName=ib0\n[Bond]\nName=bond0\n[Network]\nDHCP=no\nIPv6AcceptRA=no\nLinkLocalAddressing=no\n"
+	if _, problems := VerifyFile("/a.ibnetwork", []byte(text)); len(problems) != 0 {
+		t.Error(problems)
 	}
 }
 

@@ -359,7 +359,7 @@ func (b *builder) auto(r *Result, opt Options) {
 			b.assign(r, e)
 			return
 		}
-		if list := b.allRows(); len(list) > 0 {
+		if list := b.allRows(); len(list) > 0 && b.hop == nil {
 			b.product(r, list, opt.SL == nil && b.settled())
 			if layers {
 				b.better(r, opt)

@@ -51,7 +51,7 @@ func (g *graph) dimensions() (dim []uint8, count int) {
 		a, b := g.neighbours(s)
 		work += int(b-a) * int(b-a)
 	}
-	if work > rowsWork || g.hop != nil {
+	if work > rowsWork {
 		return nil, 0
 	}
 	class := make(classes, len(g.peer))

@@ -3,6 +3,7 @@ package route_test
 import (
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"ibnetworkd/lab/gen"
@@ -105,6 +106,20 @@ func TestShortRows(t *testing.T) {
 				t.Errorf("%s: %s, %.0f flows on a link, the bound is %.0f", name, r.Engine, l.Worst, r.Bound)
 			}
 		}
+	}
+}
+
+// Where the engine is named, hop weights have no effect on a HyperX, which is said.
+func TestHyperXHopWeights(t *testing.T) {
+	f := gen.LIDs(gen.HyperX([]int{4, 4}, 2), 0)
+	p := &f.Ports[cables(f)[0]]
+	w := []guidfile.Weight{{Switch: f.Nodes[p.Node].GUID, Port: p.Num, Hops: 3}}
+	r, err := route.Build(f, route.Options{Engine: route.DOR, HopWeights: w})
+	if err != nil || r.Engine != route.DOR || r.Worst > r.Bound || len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "no effect") {
+		t.Errorf("%s, %.0f flows on a link, the bound is %.0f; %q, %v", r.Engine, r.Worst, r.Bound, r.Warnings, err)
+	}
+	if r, _ = route.Build(f, route.Options{HopWeights: w}); r.Engine != route.UpDown {
+		t.Errorf("chosen: %s", r.Engine)
 	}
 }
 

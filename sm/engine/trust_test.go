@@ -176,7 +176,12 @@ func TestOrders(t *testing.T) {
 				k := transport.Packet{LID: a.Snapshot().Fabric.Ports[a.Snapshot().Fabric.EndPortByGUID(f.Ports[hosts[3]].GUID)].LID}
 				c.tid = 1
 				mad.PutLR(&k.MAD, mad.MethodSet, mad.AttrSMInfo, tt.mod, 1, tt.mkey, info.Append(nil))
+				// The better manager would take the subnet back at once.
+				if err := w.sim.Mute(f.Nodes[f.Ports[hosts[0]].Node].GUID, true); err != nil {
+					t.Fatal(err)
+				}
 				r, err := c.exchange(&k)
+				synctest.Wait()
 				if x := b.Refresh(); x.State != tt.want {
 					t.Errorf("%s (status %#x, %v), want %s", x.State, uint16(mad.StatusOf(&r.MAD)), err, tt.want)
 				}

@@ -216,8 +216,10 @@ func unitName(s string) (string, error) {
 func (a *app) catCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "cat NAME...", Short: "print a unit with its drop-ins, in the order they apply", Args: cobra.MinimumNArgs(1),
-		Annotations:       map[string]string{paged: "yes"},
-		Long:              "NAME is the name of a unit file, or of a link for the unit that applies to it.",
+		Annotations: map[string]string{paged: "yes"},
+		Long: `Prints the file of a unit and its drop-ins, in the order in which they apply, each
+under a comment with its path. NAME is the name of a unit file, or of a link for
+the unit that applies to it.`,
 		ValidArgsFunction: a.completeUnits,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			set := a.loadUnits()

@@ -81,9 +81,9 @@ sysfs, udev and module settings of RDMA devices and of interfaces, the unit file
 and the journal of the daemon and the subnet managers. The file report.txt in it
 lists everything that it holds and everything that was left out.
 
-IP addresses, GUIDs, hardware addresses and the host's name are replaced: each by
-another one, the same for the same. With --plain they stay. Read the archive
-before you send it.
+IP addresses, GUIDs, hardware addresses and the host's name are replaced by
+others, equal ones always by the same one. With --plain they stay. Read the
+archive before you send it.
 
 Other commands show an archive, or the directory it is unpacked to, in place of
 this host: ibnetctl --report FILE status.`,

@@ -29,9 +29,9 @@ listed: they lose the subnet when the switch goes off. A switch that alone leads
 to others cannot be drained and stays in the routes; what it leads to is listed,
 and the exit status is 1. What routes will be like: ibnetctl sm whatif --off SWITCH.
 
-It is for root and the group ibnetsm, on the host of the master, and lasts over
-sweeps and restarts of that ibnetsm. A standby does not take it over: run the same
-with the GUID on its host. opensm has no equivalent.`,
+Only root and the group ibnetsm may drain a switch, on the host of the master. The
+switch stays drained over sweeps and restarts of that ibnetsm. A standby does not
+take this over: run the same command with the GUID on its host. opensm has no equivalent.`,
 	})
 }
 

@@ -183,8 +183,8 @@ func verifyCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "verify", Short: "check the configuration of run, without running it", Args: cobra.NoArgs,
 		Long: `Takes the options of run, and reads the files that they name: configuration,
-settings, keys, partitions. Prints the mistakes, and exits with status 1 if there is
-one.`,
+settings, keys, partitions. Prints the mistakes, and exits with status 1 if
+there is one.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.remember(cmd.Flags())
 			return verify(&o, cmd.OutOrStdout())

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 
 	"github.com/spf13/pflag"
 
@@ -147,6 +148,26 @@ func TestManPage(t *testing.T) {
 				t.Errorf("%s --%s is not in the page", c.Name(), f.Name)
 			}
 		})
+	}
+}
+
+// The help of each command is sentences, and fits a terminal of 80 columns.
+func TestHelp(t *testing.T) {
+	root := rootCmd()
+	for _, c := range append(root.Commands(), root) {
+		var b strings.Builder
+		c.SetOut(&b)
+		if err := c.Help(); err != nil {
+			t.Fatal(err)
+		}
+		if sentence := unicode.IsUpper(rune(c.Long[0])) && strings.HasSuffix(c.Long, "."); !sentence {
+			t.Errorf("%s: %q is no sentence", c.Name(), c.Long)
+		}
+		for line := range strings.Lines(b.String()) {
+			if len(line) > 81 {
+				t.Errorf("%s: %d columns: %s", c.Name(), len(line)-1, line)
+			}
+		}
 	}
 }
 

@@ -77,6 +77,7 @@ func socketFlag(c *cobra.Command, socket *string) {
 func metricsCmd() *cobra.Command {
 	socket := ""
 	c := &cobra.Command{Use: "metrics", Short: "print counters in Prometheus text format", Args: cobra.NoArgs,
+		Long: "Prints the counters of the running ibnetsm in Prometheus text format.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return ask(cmd.Context(), socket, control.AskMetrics, cmd.OutOrStdout())
 		}}
@@ -86,13 +87,15 @@ func metricsCmd() *cobra.Command {
 
 func resweepCmd() *cobra.Command {
 	socket, full := "", false
-	c := &cobra.Command{Use: "resweep", Short: "sweep the subnets now", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-		what := control.AskResweep
-		if full {
-			what = control.AskFull
-		}
-		return ask(cmd.Context(), socket, what, cmd.OutOrStdout())
-	}}
+	c := &cobra.Command{Use: "resweep", Short: "sweep the subnets now", Args: cobra.NoArgs,
+		Long: "Makes the running ibnetsm sweep its subnets now.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			what := control.AskResweep
+			if full {
+				what = control.AskFull
+			}
+			return ask(cmd.Context(), socket, what, cmd.OutOrStdout())
+		}}
 	socketFlag(c, &socket)
 	c.Flags().BoolVar(&full, "full", false, "discover the whole subnet instead of querying each switch for changes")
 	return c
@@ -101,6 +104,8 @@ func resweepCmd() *cobra.Command {
 func topologyCmd() *cobra.Command {
 	socket, svg := "", false
 	c := &cobra.Command{Use: "topology [DEVICE/PORT]", Short: "print the subnet in ibnetdiscover's format, or draw it",
+		Long: `Prints the subnet of DEVICE/PORT, by default of all ports, in ibnetdiscover's
+format, or draws it.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			xs, err := askAll(cmd.Context(), socket)

@@ -10,7 +10,8 @@ import (
 
 func rootCmd() *cobra.Command {
 	root := &cobra.Command{
-		Use: "ibnetsm", Short: "InfiniBand subnet manager", Version: version.String(),
+		Use: "ibnetsm", Version: version.String(),
+		Short: "InfiniBand subnet manager", Long: "Manages InfiniBand subnets, and queries the subnet manager that runs.",
 		SilenceUsage: true, SilenceErrors: true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}

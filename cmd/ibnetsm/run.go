@@ -27,14 +27,14 @@ func runCmd() *cobra.Command {
 	var o options
 	c := &cobra.Command{
 		Use: "run", Short: "manage the subnets of this host's ports", Args: cobra.NoArgs,
-		Long: `Manages the subnet of each InfiniBand port selected by --port-guid or --device, by
-default of all ports. A port that appears later gets a subnet manager then. A
+		Long: `Manages the subnet of each InfiniBand port selected by --port-guid or --device,
+by default of all ports. A port that appears later gets a subnet manager then. A
 master of equal or higher priority stays master. On SIGHUP, settings, partitions
-and node names are read again and the subnets are swept; on SIGTERM, mastership is
-handed to a standby.
+and node names are read again and the subnets are swept; on SIGTERM, mastership
+is handed to a standby.
 
-If the partitions file cannot be used, ibnetsm starts with the last one that could
-be, or with the default partition, and reports that in its log and status.`,
+If the partitions file cannot be used, ibnetsm starts with the last one that
+could be, or with the default partition, and reports that in its log and status.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.remember(cmd.Flags())
 			return run(cmd.Context(), &o)

@@ -15,6 +15,7 @@ import (
 func statusCmd() *cobra.Command {
 	socket, asJSON := "", false
 	c := &cobra.Command{Use: "status", Short: "show state, nodes and last sweep of the running ibnetsm", Args: cobra.NoArgs,
+		Long: "Shows the state, the nodes and the last sweep of the running ibnetsm.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			xs, err := askAll(cmd.Context(), socket)
 			if err != nil {

@@ -49,13 +49,15 @@ func main() {
 	}
 }
 
-const help = `ibnetworkd reads *.ibnetwork files from /etc, /run, /usr/local/lib and /usr/lib
-(each with /systemd/network below it), brings the links that they match to the state
-that they ask for, and keeps them so: at boot, on hotplug, after a driver restart, and
-when a file changes (WatchUnitFiles=no in /etc/ibnetworkd/ibnetworkd.conf makes files
-wait for a reload). ibnetctl shows what it does and why it cannot.
+const help = `ibnetworkd reads *.ibnetwork files from /etc, /run, /usr/local/lib and
+/usr/lib (each with /systemd/network below it), configures the links that they
+match, and keeps them configured: at boot, on hotplug, after a driver restart,
+and when a file changes (with WatchUnitFiles=no in
+/etc/ibnetworkd/ibnetworkd.conf, on a reload only). ibnetctl shows what it does,
+and why a link cannot be configured.
 
-SIGHUP reads the files again. SIGTERM ends it and leaves the configuration in place.
+SIGHUP reads the files again. SIGTERM ends it and leaves the configuration in
+place.
 
 Usage:
   ibnetworkd [flags]
@@ -82,7 +84,7 @@ func command(args []string) error {
 	case err != nil:
 		return fmt.Errorf("%w; see ibnetworkd --help", err)
 	case *usage:
-		_, err = fmt.Print(help, f.FlagUsages())
+		_, err = fmt.Print(help, f.FlagUsagesWrapped(80))
 		return err
 	case f.NArg() > 0:
 		return fmt.Errorf("%q: ibnetworkd takes no arguments; see ibnetworkd --help", f.Arg(0))

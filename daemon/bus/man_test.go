@@ -93,7 +93,7 @@ org.freedesktop.DBus.Error.AccessDenied and a sentence.
 ` + fmt.Sprintf("At most %d requests are under way at one time, %d of one user other than root; further ones get LimitsExceeded.", maxVerbs, maxEach) + `
 ` + fmt.Sprintf("So do calls of a user other than root above %d a second, and arguments above 4 KiB; a call does not start a stopped daemon.", userRate) + `
 .PP
-To look around:
+To explore the interface:
 .PP
 .RS
 .nf
@@ -141,7 +141,7 @@ or
 .B observed
 when
 .B ibnetctl
-looked by itself because the daemon does not run.
+read the state of the host itself because the daemon does not run.
 .TP
 .B online_state
 online, partial or offline.

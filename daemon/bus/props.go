@@ -257,12 +257,12 @@ type notice struct{ Unit, Code, Text, Next string }
 // managerProps is org.ibnetwork1.Manager.
 var managerProps = []property[managerState]{
 	{"Version", "s", "The version of the daemon.", func(m managerState) any { return m.version }},
-	{"OnlineState", "s", "The links that are required for online, summed up as wait-online answers: online, partial or offline; " +
+	{"OnlineState", "s", "The state of the links that are required for online, as wait-online evaluates it: online, partial or offline; " +
 		"offline too while a unit requires a link and none that it matches exists.", func(m managerState) any { return m.online }},
 	{"LogLevel", "s", "debug, info, warn or error.", func(m managerState) any { return m.logLevel }},
 	{"Problems", "as", "The mistakes in all unit files with their places.", func(m managerState) any { return list(m.problems) }},
-	{"Notices", "a(ssss)", "What is said of units and the host as a whole: a unit's path or an empty string, a code, a sentence and " +
-		"the next step.", func(m managerState) any {
+	{"Notices", "a(ssss)", "Notices about units and about the host as a whole: a unit's path or an empty string, a code, a sentence " +
+		"and the next step.", func(m managerState) any {
 		out := make([]notice, 0, len(m.notices))
 		for _, n := range m.notices {
 			out = append(out, notice{busconn.Clean(n.Unit), string(n.Code), busconn.Clean(n.Text), busconn.Clean(n.Next)})

@@ -15,7 +15,7 @@ import (
 )
 
 // A port that sends the same trap without end costs a sweep, and a report to each
-// subscriber, for each of them. One that goes on is quietened: its trap is answered,
+// subscriber, for each of them. One that goes on is throttled: its trap is answered,
 // and acted on once in babbleEvery, until it has not come for babbleQuiet. The port
 // stays up: what opensm's babbling_port_policy does, to disable it, takes a host or a
 // part of the subnet off for a counter that a bad cable increments.

@@ -57,8 +57,8 @@ const DescriptionSchema = 1
 type Description struct {
 	Schema  int    `json:"schema"`
 	Version string `json:"version"`
-	// Source says who looked: "ibnetworkd", or "observed" when ibnetctl
-	// looked by itself because the daemon does not run.
+	// Source is the program that observed the host: "ibnetworkd", or "observed" when
+	// ibnetctl read the state of the host itself because the daemon does not run.
 	Source string `json:"source"`
 	// Online is the state of the links that are required for online:
 	// online, partial or offline.

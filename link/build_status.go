@@ -154,9 +154,10 @@ func BuildStatus(in StatusInput) Status {
 }
 
 // unreached reports an attribute without which a link is not where its unit wants it: in
-// its bond or VRF, or with the child of another network namespace.
+// its bond or VRF. A child that waits for a network namespace does not hold up the boot
+// of its parent: the container that makes the namespace may never start.
 func unreached(a Attribute) bool {
-	return !a.OK() && (a.Why.Code == CodeNoNamespace || (a.Name == "Bond" || a.Name == "VRF") && a.Actual != a.Wanted)
+	return !a.OK() && (a.Name == "Bond" || a.Name == "VRF") && a.Actual != a.Wanted
 }
 
 func fillOnline(st *Status, u *units.Unit) {

@@ -31,14 +31,13 @@ func TestChildWaitsForItsNamespace(t *testing.T) {
 	}
 }
 
-// A link that is kept out of its bond, or whose child waits for a network namespace, is
-// not where its unit wants it, and not configured; one with an MTU that the fabric
-// limits is.
+// A link that is kept out of its bond is not where its unit wants it, and not configured;
+// one whose child waits for a network namespace is.
 func TestNotConfigured(t *testing.T) {
 	for unit, want := range map[string]link.State{
 		"[Link]\nDescription=x\n": link.StateConfigured,
 		"[Bond]\nName=lo\n":       link.StateConfiguring,
-		"[Partition]\nPartitionKey=0x8001\nNetworkNamespace=job\nName=storage\n": link.StateConfiguring,
+		"[Partition]\nPartitionKey=0x8001\nNetworkNamespace=job\nName=storage\n": link.StateConfigured,
 	} {
 		s := oneLink(t)
 		s.Links[0].Flags |= link.FlagUp | link.FlagLowerUp

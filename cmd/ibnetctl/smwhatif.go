@@ -115,7 +115,7 @@ func whatIfAnswer(r *fabricRoutes, c *explain.Change) answer.WhatIf {
 	out := answer.WhatIf{Schema: answer.Schema, OK: !c.Worse(), Source: r.source, Live: r.Live, EngineNote: r.note,
 		Hints:  r.hints.answer(&r.opt),
 		Before: routesSummary(c.Before, c.LoopBefore), After: routesSummary(c.After, c.LoopAfter), Pairs: c.Pairs, Moved: c.Moved, Lost: c.Lost,
-		Unreachable: []string{}, Entries: c.Entries, Blocks: c.Blocks, Written: c.Written, SMPs: c.Blocks + c.Tops + c.Register,
+		Unreachable: []string{}, Entries: c.Entries, Blocks: c.Blocks, Written: c.Written, SMPs: c.Blocks + c.Tops,
 		Levels: c.Levels, Register: c.Register}
 	for _, e := range c.Unreachable {
 		out.Unreachable = append(out.Unreachable, f.PortName(e))
@@ -184,7 +184,7 @@ func (a *app) showWhatIf(r *fabricRoutes, c *explain.Change) error {
 	a.field("Paths", fmt.Sprintf("%d of %d pairs of hosts that remain get another path; %d lose theirs", x.Moved, x.Pairs, x.Lost))
 	if x.Levels > 0 || x.Register > 0 {
 		// The tables of lanes depend on the links alone and stay.
-		a.field("Levels", fmt.Sprintf("%d %s of hosts %s another service level; %d %s of hosts %s asked to register again",
+		a.field("Levels", fmt.Sprintf("%d %s of hosts %s another service level; %d %s of hosts %s asked to register again, by an SMP each",
 			x.Levels, plural(x.Levels, "pair", "pairs"), plural(x.Levels, "gets", "get"), x.Register, plural(x.Register, "port", "ports"),
 			plural(x.Register, "is", "are")))
 	}

@@ -99,14 +99,14 @@ type WhatIf struct {
 	Moved  int           `json:"moved"`       // of these: with another path
 	Lost   int           `json:"lost"`        // without a path, with one before
 	Levels int           `json:"other_level"` // with another service level
-	// Register is how many ports of hosts are asked to register again, because of that.
+	// Register is how many ports of hosts are asked to register again, because of that, by an SMP each.
 	Register int `json:"register_again"`
 	// Unreachable are ports of hosts and switches that are not off.
 	Unreachable []string `json:"unreachable"`
 	Entries     int      `json:"entries"`          // of forwarding tables that change
 	Blocks      int      `json:"blocks"`           // that they are in
 	Written     int      `json:"switches_written"` // that these are in
-	SMPs        int      `json:"smps"`             // that write them, and that ask hosts to register, without multicast tables
+	SMPs        int      `json:"smps"`             // that write them, without multicast tables
 	Warnings    []string `json:"warnings"`
 }
 

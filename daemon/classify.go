@@ -161,7 +161,7 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 	switch {
 	case is(unix.ENODEV, unix.ENXIO):
 		return verdictGone, say(link.CodeRetry, "will retry; check the links and devices that it names; to do it by hand: "+op.String(),
-			"the kernel does not find what %s is about (%s)", op, words)
+			"%s failed: a link or device that it names does not exist (%s)", op, words)
 	case is(unix.EPERM, unix.EACCES):
 		return verdictGiveUp, say(link.CodeRefused,
 			"run ibnetworkd as its service does: with CAP_NET_ADMIN, and with /proc/sys and /sys writable",

@@ -143,7 +143,8 @@ func TestNoSuchDevice(t *testing.T) {
 		sys.mu.Unlock()
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
-		if n := len(r.delayed.m); n != 0 || strings.Count(r.log.String(), "msg=\"the kernel does not find") != 1 {
+		const absent = "msg=\"ip link set ib0 type ipoib mode connected failed: a link or device that it names does not exist"
+		if n := len(r.delayed.m); n != 0 || strings.Count(r.log.String(), absent) != 1 {
 			t.Errorf("%d operations are delayed on a link that went:\n%s", n, r.log)
 		}
 	})

@@ -73,7 +73,7 @@ func (d *Daemon) logState(st link.Status) {
 		return
 	}
 	d.logged[key] = now + " " + st.Reason().Text
-	before, _, _ := strings.Cut(was, " ")
+	before, old, _ := strings.Cut(was, " ")
 	before = cmp.Or(before, "new")
 	args := []any{"link", st.Name, "old", before, "new", now}
 	if st.Unit != "" {
@@ -93,8 +93,11 @@ func (d *Daemon) logState(st link.Status) {
 		level = slog.LevelWarn
 	}
 	text := st.Name + ": " + before + " -> " + now
-	if before == now {
-		text = strings.TrimSuffix(st.Name+": still "+now+": "+st.Reason().Text, ": ")
+	switch reason := st.Reason().Text; {
+	case before == now && reason != "":
+		text = st.Name + ": still " + now + ": " + reason
+	case before == now:
+		text = st.Name + ": still " + now + ", no longer: " + old
 	}
 	d.log.Log(context.Background(), level, text, as(msgLink, args...)...)
 }

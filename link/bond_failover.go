@@ -81,7 +81,7 @@ func planSwitches(s *Snapshot, bond *Link, slaves []*Link) Attribute {
 	for node, r := range on {
 		a.Actual = "one"
 		a.Why = Reason{Code: CodeSameSwitch,
-			Text: fmt.Sprintf("all slaves of %s hang on one switch, %s (%s): %s fails with it", bond.Name,
+			Text: fmt.Sprintf("all slaves of %s are on one switch, %s (%s): %s fails with it", bond.Name,
 				strings.TrimSpace(r.Name+" "+node.String()), strings.Join(ports, ", "), bond.Name),
 			Next: "cable one of them to another switch"}
 	}

@@ -84,7 +84,7 @@ func TestSwitches(t *testing.T) {
 		actual, text string
 	}{
 		{"two", sw(1, 3), sw(2, 3), "two", ""},
-		{"one", sw(1, 3), sw(1, 4), "one", "all slaves of bond0 hang on one switch, leaf1 0x0000000000000001 (ib0 on port 3, ib1 on port 4)"},
+		{"one", sw(1, 3), sw(1, 4), "one", "all slaves of bond0 are on one switch, leaf1 0x0000000000000001 (ib0 on port 3, ib1 on port 4)"},
 		{"not all asked", sw(1, 3), Remote{}, "not checked", ""},
 		{"a host", sw(1, 3), Remote{Node: 5, Port: 1}, "ib1 is cabled to a host, 0x0000000000000005", ""},
 	} {

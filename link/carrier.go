@@ -96,8 +96,11 @@ func PortReason(d *Device, p *Port) Reason {
 	}
 	switch p.Phys {
 	case ib.PhysPolling:
-		return Reason{Code: CodeCable, Text: fmt.Sprintf("port %s is %s and Polling: no cable, or nothing alive at its other end", port, p.State),
-			Next: "plug the cable in, or check the switch port: iblinkinfo from another node"}
+		return Reason{
+			Code: CodeCable,
+			Text: fmt.Sprintf("port %s is %s and Polling: no cable, or nothing answers at its other end", port, p.State),
+			Next: "plug the cable in, or check the switch port: iblinkinfo from another node",
+		}
 	case ib.PhysDisabled:
 		return Reason{Code: CodePortDisabled, Text: fmt.Sprintf("port %s is disabled", port),
 			Next: fmt.Sprintf("ibportstate -C %s -P %d -D 0 %d enable", d.Name, p.Num, p.Num)}

@@ -113,7 +113,7 @@ func (p *indexer) plan() {
 	if slices.Contains(p.port.GIDStuck, p.want) {
 		p.not(link.Reason{
 			Code: CodeGIDInUse,
-			Text: fmt.Sprintf("index %d of %s reads as empty and is not given: something that the kernel does not list still uses the GID "+
+			Text: fmt.Sprintf("index %d of %s is empty but cannot be used yet: something that the kernel does not list still uses the GID "+
 				"that was removed from it", p.want, p.where),
 			Next: "end the programs that use " + p.roceOn.IBDevice + " (rdma resource show); will retry now and then",
 		}, true)

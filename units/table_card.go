@@ -128,7 +128,7 @@ func prioritySet(field func(*RoCE) *Value[uint8]) setter {
 			}
 			lo, hi, err := parseRange(item, 0, 7)
 			if err != nil {
-				p.bad(pos, fmt.Errorf("%w; or none", err), "the item is ignored")
+				p.bad(pos, fmt.Errorf("%w, nor none", err), "the item is ignored")
 				return
 			}
 			v := f.V

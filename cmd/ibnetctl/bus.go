@@ -274,9 +274,9 @@ func (a *app) describe(ctx context.Context) (*api.Description, error) {
 	switch {
 	case a.json:
 	case a.recorded != "":
-		fmt.Fprintln(a.err, why+": this is what its capture holds, and what the daemon would do with it")
+		fmt.Fprintln(a.err, why+"\nthe following is from its capture, with what the daemon would do")
 	default:
-		fmt.Fprintln(a.err, why+": this is what ibnetctl itself reads, and what the daemon would do with it")
+		fmt.Fprintln(a.err, why+"\nthe following is what ibnetctl itself reads, with what the daemon would do")
 	}
 	return sys.describe(why), nil
 }

@@ -45,7 +45,7 @@ func cluster() *api.Description {
 			{IBDevice: "mlx5_2", Port: 1, LinkLayer: "Ethernet", State: "Active", PhysState: "LinkUp", Rate: "100 Gb/sec (4X EDR)",
 				PortGUID: "0x0000000000000000", NodeGUID: "0x0002c903000abcdd", Links: []string{"enp8s0f0np0"}},
 			port("mlx5_3", "Down", "Polling", "10 Gb/sec (4X SDR)", 0, 0, nil,
-				"port mlx5_3/1 is Down (Polling): no cable, or the other end is off", "plug both ends of the cable"),
+				"port mlx5_3/1 is Down and Polling: no cable, or nothing answers at its other end", "plug both ends of the cable"),
 		},
 		Links: []link.Status{
 			{Name: "ibp3s0", Ifindex: 4, Kind: "ipoib", IBDevice: "mlx5_0", Port: 1, PKey: "0xffff", Oper: units.OperRoutable,
@@ -99,7 +99,7 @@ func clusterInput(t *testing.T) diagnose.Input {
 			{Name: "Backup", Wanted: "ibp4s0 ready", Actual: "ibp4s0 not ready", Why: link.Reason{Code: link.CodeFailover,
 				Text: "a failover of ipbond to ibp4s0 would fail: " + d.Links[2].Reasons[0].Text, Next: d.Links[2].Reasons[0].Next}},
 			{Name: "Switches", Wanted: "two", Actual: "one", Why: link.Reason{Code: link.CodeSameSwitch,
-				Text: "all slaves of ipbond hang on one switch, leaf1 0x0002c90200409c10 (ibp3s0 on port 3, ibp4s0 on port 4): ipbond fails with it",
+				Text: "all slaves of ipbond are on one switch, leaf1 0x0002c90200409c10 (ibp3s0 on port 3, ibp4s0 on port 4): ipbond fails with it",
 				Next: "cable one of them to another switch"}}}}
 	return diagnose.Input{
 		Snapshot: &link.Snapshot{Schema: link.SnapshotSchema,

@@ -74,5 +74,5 @@ func (a *app) statisticsTable(stats []answer.Statistics) {
 		}
 		rows = append(rows, append(row, cell{text, ""}))
 	}
-	a.table("", []string{"NAME", "RX PACKETS", "RX BYTES", "TX PACKETS", "TX BYTES", "OTHERS THAT ARE NOT 0"}, rows)
+	a.table("", []string{"NAME", "RX PACKETS", "RX BYTES", "TX PACKETS", "TX BYTES", "OTHER NON-ZERO COUNTERS"}, rows)
 }

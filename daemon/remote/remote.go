@@ -1,5 +1,5 @@
 // Package remote finds out what is at the other end of the cables of ports below a bond,
-// for the warning that two of them hang on one switch. It asks once each time that a port
+// for the warning that two of them are on one switch. It asks once each time that a port
 // has come up; what becomes of the answer is decided by package link.
 package remote
 

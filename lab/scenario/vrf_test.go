@@ -105,7 +105,7 @@ func TestVRF(t *testing.T) {
 		if out := monitor.Output(); strings.Contains(out, "Deleted") {
 			g.Errorf("ib1 had its address before it was in the VRF:\n%s", out)
 		}
-		if log := d.p.Output(); strings.Contains(log, "does not find") {
+		if log := d.p.Output(); strings.Contains(log, "that it names does not exist") {
 			g.Errorf("a second message hides the first:\n%s", tail(log, 12))
 		}
 	})

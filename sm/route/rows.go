@@ -157,23 +157,44 @@ func (g *graph) followedBy(list []*rows, lft [][]uint8) (best *rows) {
 			}
 			c.reset()
 			e.towards(d, c)
-			for _, to := range g.dests[d][:1] { // the switch itself
-				for _, s := range c.order {
-					all++
-					if int(s) >= len(lft) || int(to.lid) >= len(lft[s]) {
-						continue
-					}
-					if slices.Contains(c.of(s), g.linkOf[int(s)<<8|int(lft[s][to.lid])]) {
-						same++
-					}
-				}
-			}
+			a, n := g.following(c, g.dests[d][:1], lft) // the switch itself
+			all, same = all+a, same+n
 		}
 		if share := float64(same) / float64(max(1, all)); share > most {
 			best, most = e, share
 		}
 	}
 	return best
+}
+
+// following counts the entries for destinations of one switch, and those that are among
+// the candidates.
+func (g *graph) following(c *candidates, dests []dest, lft [][]uint8) (all, same int) {
+	for _, to := range dests {
+		for _, s := range c.order {
+			all++
+			if int(s) >= len(lft) || int(to.lid) >= len(lft[s]) {
+				continue
+			}
+			if slices.Contains(c.of(s), g.linkOf[int(s)<<8|int(lft[s][to.lid])]) {
+				same++
+			}
+		}
+	}
+	return all, same
+}
+
+// follow reports whether tables go through rows everywhere.
+func (g *graph) follow(e *rows, lft [][]uint8) bool {
+	c := newCandidates(g.n)
+	for d, dests := range g.dests {
+		c.reset()
+		e.towards(int32(d), c)
+		if all, same := g.following(c, dests, lft); same < all {
+			return false
+		}
+	}
+	return true
 }
 
 // product makes tables for a product of rows: through these, or by up/down if that is better.
@@ -186,12 +207,12 @@ func (b *builder) product(r *Result, list []*rows, settled bool) {
 		return
 	}
 	score, kept := b.through(r, list)
-	if kept && settled || r.Worst <= rowsNear*r.Bound {
+	if kept != nil && settled && b.follow(kept, b.prev) || r.Worst <= rowsNear*r.Bound {
 		return
 	}
 	updn, stays := *b, 1.0
 	switch {
-	case kept:
+	case kept != nil:
 		updn.prev, stays = nil, rowsLater
 	case b.prior != nil:
 		stays = 1 / rowsLater
@@ -232,8 +253,8 @@ func (b *builder) settled() bool {
 }
 
 // through makes tables through rows, in the best order of dimensions, or that in force while
-// it is nearly as good. It returns the least score and whether there was one in force.
-func (b *builder) through(r *Result, list []*rows) (score float64, kept bool) {
+// it is nearly as good. It returns the least score, and the rows in force if these stay.
+func (b *builder) through(r *Result, list []*rows) (score float64, kept *rows) {
 	f, stays := newFluid(b.graph), 1.0
 	scores := map[*rows]float64{}
 	for _, e := range list {
@@ -243,17 +264,17 @@ func (b *builder) through(r *Result, list []*rows) (score float64, kept bool) {
 	score = scores[list[0]]
 	large := b.pairs() > stackedPairs
 	if e := b.followedBy(list, b.prev); e != nil && (!large || scores[e] <= rowsLater*score) {
-		*r, kept, stays = Result{Engine: DOR, NumLayers: 1}, true, rowsLater
+		*r, kept, stays = Result{Engine: DOR, NumLayers: 1}, e, rowsLater
 		b.assign(r, e)
 	}
 	from := builder{graph: b.graph}
 	for i, e := range list {
-		if scores[e] > rowsNear*score || (i > 0 || kept) && (large || r.Worst <= rowsNear*r.Bound) {
+		if scores[e] > rowsNear*score || (i > 0 || kept != nil) && (large || r.Worst <= rowsNear*r.Bound) {
 			break
 		}
 		y := Result{Engine: DOR, NumLayers: 1}
-		if from.assign(&y, e); i == 0 && !kept || stays*y.Worst < r.Worst {
-			*r, kept, stays = y, false, 1
+		if from.assign(&y, e); i == 0 && kept == nil || stays*y.Worst < r.Worst {
+			*r, kept, stays = y, nil, 1
 		}
 	}
 	return score, kept

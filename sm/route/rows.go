@@ -64,22 +64,21 @@ func (g *graph) dimensions() (dim []uint8, count int) {
 			class.join(i, g.edge(g.peer[i], s))
 		}
 	}
-	for s := range int32(g.n) {
-		a, b := g.neighbours(s)
-		for i := a; i < b; i++ {
-			for j := i + 1; j < b; j++ {
-				t, u := g.peer[i], g.peer[j]
-				if side := g.edge(t, u); side != fabric.None {
-					class.join(i, j)
-					class.join(i, side)
-				} else {
-					g.squares(class, s, i, j)
-				}
-			}
+	// Triangles take less work, and with these a square or two often show that there is one
+	// class, as on a tree with a cable between leaves.
+	g.angles(class, func(_, i, j, side int32) {
+		if side != fabric.None {
+			class.join(i, j)
+			class.join(i, side)
 		}
-		if !slices.ContainsFunc(class, func(i int32) bool { return class.find(i) != 0 }) {
-			return nil, 0 // as on a tree with a cable between leaves
+	})
+	g.angles(class, func(s, i, j, side int32) {
+		if side == fabric.None {
+			g.squares(class, s, i, j)
 		}
+	})
+	if class.one() {
+		return nil, 0
 	}
 	number := map[int32]uint8{}
 	dim = make([]uint8, len(g.peer))
@@ -96,6 +95,27 @@ func (g *graph) dimensions() (dim []uint8, count int) {
 		dim[i] = n
 	}
 	return dim, len(number)
+}
+
+// angles calls f with each switch, each two of its edges and that between the switches that
+// they lead to, None if these are not joined, until there is one class.
+func (g *graph) angles(class classes, f func(s, i, j, side int32)) {
+	for s := range int32(g.n) {
+		if class.one() {
+			return
+		}
+		a, b := g.neighbours(s)
+		for i := a; i < b; i++ {
+			for j := i + 1; j < b; j++ {
+				f(s, i, j, g.edge(g.peer[i], g.peer[j]))
+			}
+		}
+	}
+}
+
+// one reports whether all edges are in one class.
+func (c classes) one() bool {
+	return !slices.ContainsFunc(c, func(i int32) bool { return c.find(i) != 0 })
 }
 
 // squares joins the opposite sides of each square that edges i and j of switch s span.

@@ -48,6 +48,40 @@ func TestUnitsInDocumentation(t *testing.T) {
 	}
 }
 
+// "ibnetctl verify" finds nothing in an example, with those that it is used with and the
+// table that it names.
+func TestVerifyExamples(t *testing.T) {
+	const dir = "../../docs/examples/"
+	files, _ := filepath.Glob(dir + "*.ibnetwork")
+	if len(files) < 20 {
+		t.Fatalf("only %d examples: %q", len(files), files)
+	}
+	with := map[string]string{"32-nexthop-rail0": "33-nexthop-rail1", "35-bond": "36-bond-ports", "40-partitions": "41-storage"}
+	for _, f := range files {
+		root := t.TempDir()
+		put := func(path, example string) {
+			path = filepath.Join(root, path)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, testkit.ReadFile(t, dir+example), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		name := filepath.Base(f)
+		put("etc/systemd/network/"+name, name)
+		if other := with[strings.TrimSuffix(name, ".ibnetwork")]; other != "" {
+			put("etc/systemd/network/"+other+".ibnetwork", other+".ibnetwork")
+		}
+		put("etc/ibnetworkd/addresses", "addresses")
+		var out bytes.Buffer
+		code := run(t.Context(), []string{"--root", root, "--no-bus", "verify"}, strings.NewReader(""), &out, &out)
+		if code != exitOK || !strings.Contains(out.String(), "no problem found") {
+			t.Errorf("%s: exit status %d\n%s", name, code, out.String())
+		}
+	}
+}
+
 // The manual pages go through man without a warning.
 func TestManPagesAreClean(t *testing.T) {
 	if _, err := exec.LookPath("man"); err != nil {

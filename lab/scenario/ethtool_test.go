@@ -20,7 +20,7 @@ import (
 func TestRingsOfDrivers(t *testing.T) {
 	t.Parallel()
 	commands := []string{}
-	files := map[string]string{}
+	files := exampleFiles(t)
 	drivers := []string{"mlx5_core", "ice", "bnxt_en"}
 	for i, name := range drivers {
 		commands = append(commands, fmt.Sprintf("type h%d/1 eth", i), fmt.Sprintf("driver h%d %s", i, name))
@@ -50,6 +50,17 @@ func TestRingsOfDrivers(t *testing.T) {
 				return drivers[i] + ": no link"
 			})
 		}
+		name := ""
+		for _, s := range d.report().Links {
+			if s.IBDevice == "swib0" && s.Kind == "ether" {
+				name = s.Name
+			}
+		}
+		g.Write(unitDir+"10-eth.ibnetwork", strings.Replace(g.Read(examples+"61-rings.ibnetwork"), "ens1f0np0", name, 1))
+		d.wait(name, "as in the example", 20*time.Second, func(s link.Status) bool {
+			rx := attr(s, "RxBufferSize")
+			return rx.OK() && rx.Actual == "8192" && attr(s, "RxCoalesceSec").Wanted == "20us"
+		})
 		d.wait("storage", "made", 20*time.Second, func(s link.Status) bool { return s.Name != "" })
 		for _, s := range d.report().Links {
 			if a := attr(s, "CombinedChannels"); s.IBDevice == "swib3" && s.Parent == "" && (!a.OK() || a.Actual != "2") {

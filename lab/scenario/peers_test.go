@@ -48,7 +48,7 @@ func TestPeers(t *testing.T) {
 		t.Skip("a look at other tools: make bench-peers")
 	}
 	t.Run("networkd", func(t *testing.T) {
-		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 5, Units: []string{"systemd-networkd.service"},
+		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 6, Units: []string{"systemd-networkd.service"},
 			Files: map[string]string{
 				unitDir + "10-ib1.network": "[Match]\nName=ib1\n[Link]\nMTUBytes=65520\n[IPoIB]\nMode=connected\n[Network]\n" +
 					"Address=10.1.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
@@ -64,7 +64,7 @@ func TestPeers(t *testing.T) {
 			}}, peerNetworkd)
 	})
 	t.Run("NetworkManager", func(t *testing.T) {
-		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 2}, peerNetworkManager)
+		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 3}, peerNetworkManager)
 	})
 	t.Run("ifupdown", func(t *testing.T) {
 		lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2}, peerIfupdown)
@@ -155,6 +155,7 @@ func peerNetworkd(g *lab.G) {
 		again && strings.Contains(log(), "Unknown key 'NetworkNamespace' in section [IPoIB]") &&
 			strings.Contains(log(), "Unknown key 'NetworkNamespace' in section [VLAN]"), grep(log(), "NetworkNamespace")+"\n"+
 			g.Sh("ip -o link show job; ip -n job -o link show job"))
+	peerNetworkdAddresses(g, func() string { return words("ib0") }, log)
 }
 
 // nextHops are the nexthops and the route over them.
@@ -261,6 +262,7 @@ func peerNetworkManager(g *lab.G) {
 	statement(g, "M5", "routes of two profiles with weight= are one route over both links, beside which the first one's stays, without "+
 		"nexthop objects", both && strings.Contains(nextHops(g), "10.9.0.0/16 via ") && !strings.Contains(nextHops(g), "id "),
 		"without the cable of ib1:\n"+without+"\nwith it:\n"+nextHops(g))
+	peerNetworkManagerAddresses(g)
 }
 
 func peerIfupdown(g *lab.G) {

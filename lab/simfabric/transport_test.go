@@ -32,6 +32,7 @@ func TestTransport(t *testing.T) {
 			}
 			transporttest.Run(t, transporttest.Config{
 				Open: at(0), Peer: at(1), Path: []uint8{1}, NoPath: []uint8{1, 30}, PeerPath: []uint8{1, 2},
+				Lossy: opt.Loss > 0,
 				Gone: func(t *testing.T) {
 					if err := s.Reboot(hosts[0].NodeGUID); err != nil {
 						t.Fatal(err)

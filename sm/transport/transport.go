@@ -63,7 +63,9 @@ type Packet struct {
 	FlowLabel    uint32 // 20 bits
 
 	// Timeout above 0 makes Send expect a response within this time, Retries is
-	// how often the request is sent again before it comes back as ErrTimeout.
+	// how often the request is sent again before it comes back as ErrTimeout. A long
+	// request whose segments were all acknowledged is not sent again (ib_retry_rmpp of
+	// the kernel's mad_rmpp.c).
 	// Unused on Recv.
 	Timeout time.Duration
 	Retries int

@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
 )
 
@@ -106,49 +105,6 @@ func (b *builder) assign(r *Result, e engine) {
 	if t.lost > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%d pairs of switches have no path between them", t.lost))
 	}
-}
-
-// inForce reports whether the tables of the last sweep lead to any host: those of
-// switches that were just found are empty.
-func (b *builder) inForce() bool {
-	for s, row := range b.prev {
-		for d, dests := range b.dests {
-			for _, to := range dests {
-				if s != d && to.port != 0 && int(to.lid) < len(row) && row[to.lid] != NoPort {
-					return true
-				}
-			}
-		}
-	}
-	return false
-}
-
-// kept are the tables in force, followed, or else the best from nothing. Those from
-// nothing are made only as well as is needed to know that.
-func (b *builder) kept(e engine, tree bool, bound int64) *assignment {
-	v := b.variants(e, tree, bound)
-	if !b.inForce() {
-		return v.relieved(tree, bound)
-	}
-	limit := bound + bound/10
-	if h, filled := b.followed(e, v.best, limit); !filled && h.worst() <= limit {
-		return h
-	}
-	made := v.relieved(tree, bound)
-	limit = made.worst() + made.worst()/10
-	h, _ := b.followed(e, made, limit)
-	h.tree = tree
-	for n := 0; n < 2*maxRelief && h.worst() > limit; n++ {
-		// Where hosts come, tables from nothing let flows come together earlier.
-		if n >= maxRelief {
-			h.sharpen(h.worst())
-		}
-		h.relieve(limit, n >= maxRelief && !h.grown)
-	}
-	if h.worst() <= limit {
-		return h
-	}
-	return made
 }
 
 // variants are tables made in several ways, and which of them has the least score.
@@ -252,39 +208,6 @@ func (a *assignment) sharpened(worst, bound int64) int64 {
 	return worst
 }
 
-// followed makes tables from those in force. Entries change that lead nowhere any
-// more, over links with no more than limit if there are such, and those that leave a
-// link without any flow that made, tables from nothing, gives some. It reports whether
-// there was such a link.
-func (b *builder) followed(e engine, made *assignment, limit int64) (a *assignment, filled bool) {
-	a = newAssignment(b.graph, e, made.merging)
-	broken := a.adopt(b.prev)
-	a.each(func(d int32, to dest) {
-		switch kept, ok := broken[to.lid]; {
-		case !ok:
-		case kept == 0:
-			a.grown = a.grown || to.port != 0
-			a.place(d, to)
-		default:
-			a.mend(d, to, limit, false)
-		}
-	})
-	a.each(func(d int32, to dest) {
-		idle := false
-		a.through(made.lft, to, func(l int32, _ int64) bool {
-			idle = a.load[l] == 0
-			return !idle
-		})
-		if idle {
-			filled = true
-			a.carry(to, -1)
-			a.choose(d, to, true)
-			a.carry(to, 1)
-		}
-	})
-	return a, filled
-}
-
 // newTables has a piece of memory for each row: the garbage collector stops the whole
 // program until a goroutine that fills or copies one large piece is done with it.
 func newTables(g *graph) [][]uint8 {
@@ -322,7 +245,7 @@ type assignment struct {
 	flow    []int64 // by switch: flows to the current destination through it
 	alone   []int64 // by link: what it costs for not being on the way of others to the destination
 	busy    []bool  // by link: whether flows to the destination left it for its load
-	next    []int32 // by switch: the link chosen
+	next    []int32 // by switch: the link to the current destination
 	open    []bool  // by switch: whether mend has to choose
 	found   []int   // by switch: the search of mend that found its value and next
 	search  int
@@ -355,33 +278,6 @@ func (a *assignment) worst() int64 {
 		return 0
 	}
 	return slices.Max(a.load)
-}
-
-// adopt takes over the entries of tables that are candidates, with the flows to
-// the LIDs for which all are. It returns the other LIDs, with how many of their
-// entries remain.
-func (a *assignment) adopt(lft [][]uint8) map[ib.LID]int {
-	broken := map[ib.LID]int{}
-	a.each(func(d int32, to dest) {
-		a.lft[d][to.lid] = to.port
-		kept := 0
-		for _, s := range a.c.order {
-			l := fabric.None
-			if int(s) < len(lft) && int(to.lid) < len(lft[s]) {
-				l = a.linkOf[int(s)<<8|int(lft[s][to.lid])]
-			}
-			if l != fabric.None && slices.Contains(a.c.of(s), l) {
-				a.lft[s][to.lid] = a.port[l]
-				kept++
-			}
-		}
-		if kept < len(a.c.order) {
-			broken[to.lid] = kept
-		} else {
-			a.carry(to, 1)
-		}
-	})
-	return broken
 }
 
 // each calls f for the LIDs of every switch, with c its candidates.
@@ -444,7 +340,7 @@ func (a *assignment) place(d int32, to dest) {
 		a.choose(d, to, false)
 		clear(a.alone)
 	}
-	a.carry(to, 1)
+	a.flows(to, 1)
 }
 
 // choose sets the entries for a LID of switch d, all at once. With keep, an
@@ -454,7 +350,13 @@ func (a *assignment) choose(d int32, to dest, keep bool) {
 	slack := 32 * a.mostHosts * 16
 	a.value[d] = 0
 	for _, s := range a.c.order {
-		best, least := a.cheapest(s, d, 0, math.MaxInt64)
+		var best int32
+		var least int64
+		if len(a.before) == 0 {
+			best, least = a.lightest(a.c.of(s))
+		} else {
+			best, least = a.cheapest(s, d, 0, math.MaxInt64)
+		}
 		if keep {
 			if old := a.linkOf[int(s)<<8|int(a.lft[s][to.lid])]; old != best {
 				if v := a.price[old] + a.value[a.linkTo[old]] + a.sharing(s, old, d); v <= 2*least+slack {
@@ -462,9 +364,25 @@ func (a *assignment) choose(d int32, to dest, keep bool) {
 				}
 			}
 		}
-		a.value[s] = least
+		a.value[s], a.next[s] = least, best
 		a.lft[s][to.lid] = a.port[best]
 	}
+}
+
+// lightest is the first link with the least load on the way, and that load.
+func (a *assignment) lightest(links []int32) (best int32, least int64) {
+	// The place in links is the low byte, so that a minimum without a branch finds it.
+	key := int64(math.MaxInt64)
+	if a.merging == 0 {
+		for i, l := range links {
+			key = min(key, (a.price[l]+a.value[a.linkTo[l]])<<8|int64(i))
+		}
+	} else {
+		for i, l := range links {
+			key = min(key, (a.price[l]+a.alone[l]+a.value[a.linkTo[l]])<<8|int64(i))
+		}
+	}
+	return links[key&0xff], key >> 8
 }
 
 // cheapest is the candidate of switch s with the least load on the way to d, and
@@ -523,13 +441,53 @@ func (a *assignment) through(lft [][]uint8, to dest, yield func(l int32, flows i
 // carry adds the flows to a LID to the loads, or takes them off. Those to a
 // switch are management and do not count.
 func (a *assignment) carry(to dest, sign int64) {
+	if to.kind != uncounted {
+		a.ways(to)
+		a.flows(to, sign)
+	}
+}
+
+// ways sets next to the links that lead to a LID.
+func (a *assignment) ways(to dest) {
+	for _, s := range a.c.order {
+		a.next[s] = a.linkOf[int(s)<<8|int(a.lft[s][to.lid])]
+	}
+}
+
+// flows is carry where next has the links.
+func (a *assignment) flows(to dest, sign int64) {
 	if to.kind == uncounted {
 		return
 	}
-	a.through(a.lft, to, func(l int32, n int64) bool {
-		a.add(l, sign*n*to.ports)
-		return true
-	})
+	copy(a.flow, a.hosts)
+	sign *= to.ports
+	for _, s := range slices.Backward(a.c.order) {
+		l := a.next[s]
+		n := a.flow[s]
+		if n == 0 || l == fabric.None {
+			continue
+		}
+		a.flow[a.linkTo[l]] += n
+		a.add(l, sign*n)
+	}
+}
+
+// over marks the links with more than limit that flows to a LID take by next as busy,
+// and reports whether there are any.
+func (a *assignment) over(limit int64) (some bool) {
+	copy(a.flow, a.hosts)
+	for _, s := range slices.Backward(a.c.order) {
+		l := a.next[s]
+		n := a.flow[s]
+		if n == 0 || l == fabric.None {
+			continue
+		}
+		a.flow[a.linkTo[l]] += n
+		if a.load[l] > limit {
+			a.busy[l], some = true, true
+		}
+	}
+	return some
 }
 
 // add puts flows on a link.

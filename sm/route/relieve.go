@@ -68,15 +68,9 @@ func (a *assignment) relieve(limit int64, wide bool) {
 		if a.spent += a.n; to.kind == uncounted || a.tree && a.spent >= a.most() {
 			return
 		}
-		over := false
-		a.through(a.lft, to, func(l int32, _ int64) bool {
-			if a.load[l] > limit {
-				a.busy[l], over = true, true
-			}
-			return true
-		})
-		if over {
-			a.carry(to, -1)
+		a.ways(to)
+		if a.over(limit) {
+			a.flows(to, -1)
 			a.mend(d, to, limit, wide)
 		}
 	})
@@ -105,14 +99,14 @@ func (a *assignment) passing(limit int64) []bool {
 	return out
 }
 
-// mend sets the entries for a LID of switch d that lead nowhere or to a busy
+// mend sets the entries for a LID of switch d that by next lead nowhere or to a busy
 // link, for one switch with hosts after the other, and adds the flows: what went
 // one way is spread over several that have capacity for a part each.
 func (a *assignment) mend(d int32, to dest, limit int64, wide bool) {
 	open := a.open
 	open[d] = false
 	for _, s := range a.c.order {
-		l := a.linkOf[int(s)<<8|int(a.lft[s][to.lid])]
+		l := a.next[s]
 		// Where the next switch has no choice, the one before it has; a choice
 		// of the next is for all flows through it, one of those before is not.
 		open[s] = l == fabric.None || a.busy[l] || open[a.linkTo[l]] && (wide || len(a.c.of(a.linkTo[l])) == 1)
@@ -137,7 +131,6 @@ func (a *assignment) mend(d int32, to dest, limit int64, wide bool) {
 			a.next[s], a.value[s] = a.cheapest(s, d, n, limit)
 		} else {
 			a.spent += 4
-			a.next[s] = a.linkOf[int(s)<<8|int(a.lft[s][to.lid])]
 			way(a.linkTo[a.next[s]], n)
 			a.value[s] = a.price[a.next[s]] + a.value[a.linkTo[a.next[s]]]
 		}
@@ -149,9 +142,6 @@ func (a *assignment) mend(d int32, to dest, limit int64, wide bool) {
 		for at != d {
 			way(at, n)
 			l := a.next[at]
-			if !open[at] {
-				l = a.linkOf[int(at)<<8|int(a.lft[at][to.lid])]
-			}
 			if a.load[l]+n*a.cost[l] > limit {
 				return false
 			}
@@ -167,7 +157,7 @@ func (a *assignment) mend(d int32, to dest, limit int64, wide bool) {
 		}
 		at := s
 		for at != d && !open[at] {
-			at = a.linkTo[a.linkOf[int(at)<<8|int(a.lft[at][to.lid])]]
+			at = a.linkTo[a.next[at]]
 		}
 		if at != d && (!ready || !fits(at, n)) {
 			a.search++
@@ -179,7 +169,7 @@ func (a *assignment) mend(d int32, to dest, limit int64, wide bool) {
 				open[at] = false
 				a.lft[at][to.lid] = a.port[a.next[at]]
 			}
-			l := a.linkOf[int(at)<<8|int(a.lft[at][to.lid])]
+			l := a.next[at]
 			a.add(l, n)
 			at = a.linkTo[l]
 		}

@@ -1,5 +1,7 @@
 package route
 
+import "slices"
+
 // upDown allows paths that go up first and down after that, where up is towards the
 // switch that comes earlier in an order. Of these it takes the shortest.
 //
@@ -21,36 +23,58 @@ type upDown struct {
 	dist  []int32 // hops to the current destination, -1 without a way
 	down  []bool  // by switch: whether its path goes down
 	used  []bool  // by switch: whether one above sends packets down to it
+	both  []bool  // by switch: whether its paths go up or down
 	queue []int32
+	// The groups of each switch again, with their peers: first those up, then, from below on,
+	// those down.
+	sorted, peer []int32
+	below        []int32
 }
 
 func newUpDown(g *graph, pos []int32) *upDown {
-	return &upDown{g: g, pos: pos, dist: make([]int32, g.n), down: make([]bool, g.n), used: make([]bool, g.n)}
+	u := &upDown{g: g, pos: pos, dist: make([]int32, g.n), down: make([]bool, g.n), used: make([]bool, g.n), both: make([]bool, g.n),
+		sorted: make([]int32, 0, len(g.peer)), peer: make([]int32, 0, len(g.peer)), below: make([]int32, g.n)}
+	for s := range int32(g.n) {
+		a, b := g.neighbours(s)
+		for _, up := range []bool{true, false} {
+			for i := a; i < b; i++ {
+				if t := g.peer[i]; pos[t] < pos[s] == up {
+					u.sorted, u.peer = append(u.sorted, i), append(u.peer, t)
+				}
+			}
+			if up {
+				u.below[s] = int32(len(u.peer))
+			}
+		}
+	}
+	return u
 }
 
 func (u *upDown) towards(d int32, c *candidates) {
-	g, pos, dist := u.g, u.pos, u.dist
+	g, dist := u.g, u.dist
 	q := u.reach(d)
 	u.queue = q
 	// A switch that no switch above sends packets down to may go up as well where
 	// that is as short. The farthest first: the switches that send to it are farther.
 	clear(u.used)
+	clear(u.both)
 	for i := len(q) - 1; i > 0; i-- {
 		s := q[i]
 		if !u.down[s] {
 			continue
 		}
 		a, b := g.neighbours(s)
+		below := u.below[s]
 		if !u.used[s] {
-			for i := a; i < b; i++ {
-				if t := g.peer[i]; dist[t] == dist[s]-g.step(i) && pos[t] < pos[s] {
-					u.down[s] = false
+			for k, t := range u.peer[a:below] {
+				if dist[t] == dist[s]-g.step(u.sorted[int(a)+k]) {
+					u.down[s], u.both[s] = false, true
 					break
 				}
 			}
 		}
-		for i := a; i < b; i++ {
-			if t := g.peer[i]; dist[t] == dist[s]-g.step(i) && pos[s] < pos[t] && u.down[t] {
+		for k, t := range u.peer[below:b] {
+			if u.down[t] && dist[t] == dist[s]-g.step(u.sorted[int(below)+k]) {
 				u.used[t] = true
 			}
 		}
@@ -58,18 +82,41 @@ func (u *upDown) towards(d int32, c *candidates) {
 	for _, s := range q[1:] {
 		c.begin(s)
 		a, b := g.neighbours(s)
-		for i := a; i < b; i++ {
-			t := g.peer[i]
-			if dist[t] != dist[s]-g.step(i) {
-				continue
-			}
-			if pos[s] < pos[t] && u.down[t] || pos[t] < pos[s] && !u.down[s] {
-				c.addGroup(g, i)
-			}
+		switch {
+		case u.down[s]:
+			u.link(s, u.below[s], b, c)
+		case u.both[s]:
+			u.link(s, a, b, c)
+			slices.Sort(c.links[c.first[s]:])
+		default:
+			u.link(s, a, u.below[s], c)
 		}
 		c.end(s)
 	}
 	c.lost += g.n - len(q)
+}
+
+// link adds the links of some groups of a switch, by their places in sorted: those to nearer
+// switches, down only to those that go down themselves.
+func (u *upDown) link(s, from, to int32, c *candidates) {
+	g, links, near := u.g, c.links, u.dist[s]-1
+	for k, t := range u.peer[from:to] {
+		i := u.sorted[int(from)+k]
+		if g.hops != nil {
+			near = u.dist[s] - g.hops[i]
+		}
+		if u.dist[t] != near || !u.down[t] && u.pos[t] > u.pos[s] {
+			continue
+		}
+		if first := g.link[i]; g.link[i+1] == first+1 {
+			links = append(links, first)
+		} else {
+			c.links = links
+			c.addGroup(g, i)
+			links = c.links
+		}
+	}
+	c.links = links
 }
 
 // reach finds the distances to d and which switches go down, and gives the switches, the
@@ -101,11 +148,17 @@ func (u *upDown) reach(d int32) []int32 {
 		for end := len(q); i < end; i++ {
 			t := q[i]
 			a, b := g.neighbours(t)
+			if !u.down[t] {
+				for _, s := range u.peer[u.below[t]:b] {
+					if dist[s] == -1 {
+						dist[s], u.down[s] = k, false
+						q = append(q, s)
+					}
+				}
+				continue
+			}
 			for _, s := range g.peer[a:b] {
 				descends := pos[s] < pos[t]
-				if descends && !u.down[t] {
-					continue
-				}
 				switch dist[s] {
 				case -1:
 					dist[s], u.down[s] = k, descends

@@ -106,7 +106,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 	if a.pager != nil && errors.Is(err, unix.EPIPE) {
 		err = nil // the reader has seen enough
 	}
-	a.endPage()
+	a.endPage(ctx)
 	// What cannot be parsed may have ended before the flag was seen.
 	a.json = a.json || err != nil && slices.Contains(args, "--json")
 	if a.json && !a.emitted {

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strings"
+	"syscall"
 )
 
 // paged is the annotation of commands whose output goes through a pager on a
@@ -87,15 +90,34 @@ func (a *app) page() {
 	a.out = screen{a.pager}
 }
 
-// endPage waits until the reader leaves the pager.
-func (a *app) endPage() {
+// endPage waits until the reader leaves the pager, or ends it: when the command was
+// interrupted, and at SIGTERM. At SIGINT it stays, for the terminal sends that to the
+// pager too, whose options say whether it quits (-K of less(1)).
+func (a *app) endPage(ctx context.Context) {
 	if a.pager == nil {
 		return
 	}
 	if a.pager.cmd != nil {
-		_ = a.pager.pipe.Close()
-		_ = a.pager.cmd.Wait()
+		a.pager.wait(ctx)
 	}
 	a.pager = nil
 	a.out = screen{a.tty[0]}
+}
+
+func (p *pager) wait(ctx context.Context) {
+	end := make(chan os.Signal, 1)
+	signal.Notify(end, syscall.SIGTERM)
+	defer signal.Stop(end)
+	if ctx.Err() != nil {
+		end <- syscall.SIGTERM
+	}
+	_ = p.pipe.Close()
+	left := make(chan struct{})
+	go func() { _ = p.cmd.Wait(); close(left) }()
+	select {
+	case <-left:
+	case s := <-end:
+		_ = p.cmd.Process.Signal(s) // less leaves the terminal as it was
+		<-left
+	}
 }

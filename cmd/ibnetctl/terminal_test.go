@@ -2,11 +2,15 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -92,6 +96,29 @@ func TestPagerChoice(t *testing.T) {
 	}
 	if e := pagerEnv(nil, env(map[string]string{"SYSTEMD_LESS": "R"})); slices.Contains(e, "LESSSECURE=1") || !slices.Contains(e, "LESS=R") {
 		t.Errorf("%q", e)
+	}
+}
+
+// The pager of a command that was interrupted ends, and at SIGTERM any.
+func TestPagerEnds(t *testing.T) {
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, ctx := range map[string]context.Context{"interrupted": cancelled, "SIGTERM": t.Context()} {
+		var out bytes.Buffer
+		begin := time.Now()
+		a := &app{tty: [2]io.Writer{&out, &out}, pager: &pager{words: []string{"sleep", "60"}, tty: [2]io.Writer{&out, &out}}}
+		a.out = screen{a.pager}
+		fmt.Fprintln(a.out, "a line")
+		if ctx == t.Context() {
+			hold := make(chan os.Signal, 1)
+			signal.Notify(hold, syscall.SIGTERM) // the test's own process stays
+			defer signal.Stop(hold)
+			time.AfterFunc(100*time.Millisecond, func() { _ = syscall.Kill(os.Getpid(), syscall.SIGTERM) })
+		}
+		a.endPage(ctx)
+		if d := time.Since(begin); d > 30*time.Second || a.pager != nil {
+			t.Errorf("%s: the pager is left after %v", name, d)
+		}
 	}
 }
 

@@ -261,8 +261,8 @@ func textLog(w io.Writer) *slog.Logger {
 	}}))
 }
 
-// Neither verify nor SIGHUP waits until something reads a pipe, and SIGHUP keeps the log that it has.
-func TestLogIsAPipe(t *testing.T) {
+// logging is a daemon that is configured to write to the file log of the folder.
+func logging(t *testing.T) (*daemon, *options, string) {
 	dir := t.TempDir()
 	o := optionsOf(t, "--transport=ibsim", "--log-file="+dir+"/log", "--state-dir="+dir)
 	d := &daemon{opts: &o, begun: &o, level: new(slog.LevelVar), status: &notifier{}}
@@ -270,7 +270,16 @@ func TestLogIsAPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.log = slog.New(slog.NewTextHandler(&d.logTo, nil))
-	if err := errors.Join(d.configure(&o), os.Rename(dir+"/log", dir+"/was"), unix.Mkfifo(dir+"/log", 0o600)); err != nil {
+	if err := d.configure(&o); err != nil {
+		t.Fatal(err)
+	}
+	return d, &o, dir
+}
+
+// Neither verify nor SIGHUP waits until something reads a pipe, and SIGHUP keeps the log that it has.
+func TestLogIsAPipe(t *testing.T) {
+	d, o, dir := logging(t)
+	if err := errors.Join(os.Rename(dir+"/log", dir+"/was"), unix.Mkfifo(dir+"/log", 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan [2]error, 1)
@@ -287,16 +296,7 @@ func TestLogIsAPipe(t *testing.T) {
 
 // SIGHUP opens the log again: after a rotation new lines are in the file of that name.
 func TestReloadOpensLog(t *testing.T) {
-	dir := t.TempDir()
-	o := optionsOf(t, "--transport=ibsim", "--log-file="+dir+"/log", "--state-dir="+dir)
-	d := &daemon{opts: &o, begun: &o, level: new(slog.LevelVar), status: &notifier{}}
-	if err := d.logTo.open(&o); err != nil {
-		t.Fatal(err)
-	}
-	d.log = slog.New(slog.NewTextHandler(&d.logTo, nil))
-	if err := d.configure(&o); err != nil {
-		t.Fatal(err)
-	}
+	d, _, dir := logging(t)
 	d.log.Info("before")
 	if err := os.Rename(dir+"/log", dir+"/log.1"); err != nil {
 		t.Fatal(err)

@@ -156,6 +156,9 @@ func (v *variants) relieved(tree bool, bound int64) *assignment {
 		}
 	}
 	v.best.revert(v.lft, v.load)
+	if v.best.mixed() && len(v.all) > 1 {
+		v.spread(bound)
+	}
 	return v.best
 }
 

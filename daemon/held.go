@@ -15,9 +15,12 @@ func (e heldError) Error() string { return fmt.Sprintf("not tried, because %q ha
 // failures are the operations of a plan that have failed so far.
 type failures []link.Op
 
-// note notes the result of an operation.
+// note notes the result of an operation. One that the kernel refuses because there is nothing to do has not failed.
 func (f *failures) note(op link.Op, err error) {
-	if err != nil {
+	if err == nil {
+		return
+	}
+	if v, _ := classify(op, err); v != verdictDone {
 		*f = append(*f, op)
 	}
 }

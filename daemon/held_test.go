@@ -10,6 +10,8 @@ import (
 
 	"ibnetworkd/internal/kernel/nl"
 	"ibnetworkd/link"
+	"ibnetworkd/roce"
+	"ibnetworkd/units"
 )
 
 // Where an operation is refused, those that depend on it are not tried: addresses would be set in the main table,
@@ -115,5 +117,34 @@ func TestHeldBackUntil(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// While a link is not deleted in another network namespace, none is made in its place; one that was deleted there before is
+// no failure.
+func TestHeldForMoved(t *testing.T) {
+	eth := link.Target{Link: "eth0", Ifindex: 4}
+	moved := func(name string) link.DelMoved {
+		return link.DelMoved{On: eth, Moved: link.Moved{Made: link.Made{Kind: link.KindVLAN, Name: name, On: 4}, Index: 7,
+			Tag: link.VLANTag{ID: 7, Protocol: uint16(units.VLAN8021Q)}}}
+	}
+	add := roce.AddVLAN{On: link.On(eth), Name: "eth0.7", VLAN: units.VLAN{Id: units.Some(uint16(7)),
+		NetworkNamespace: units.Some(units.NamespaceDir + "job")}}
+	for _, tt := range []struct {
+		name string
+		err  unix.Errno
+		held bool
+	}{{"eth0.7", unix.EBUSY, true}, {"old", unix.EBUSY, true}, {"eth0.7", unix.ENODEV, false}} {
+		var f failures
+		f.note(moved(tt.name), &nl.Error{What: "what", Errno: tt.err})
+		if got := f.hold(add) != nil; got != tt.held {
+			t.Errorf("%s is not deleted: %v: held back %t", tt.name, tt.err, got)
+		}
+	}
+	var f failures
+	f.note(moved("other"), unix.EBUSY)
+	add.VLAN.Id = units.Some(uint16(8))
+	if err := f.hold(add); err != nil {
+		t.Error(err)
 	}
 }

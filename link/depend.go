@@ -17,6 +17,8 @@ func Depends(op, failed Op) bool {
 		return t == f.On && reaches(op)
 	case MoveLink:
 		return t == f.On
+	case DelMoved:
+		return replaces(op, f.Moved)
 	case SetMode:
 		_, mtu := op.(SetMTU)
 		return mtu && t == f.On
@@ -27,6 +29,20 @@ func Depends(op, failed Op) bool {
 		case SetNextHop:
 			return slices.ContainsFunc(o.NextHop.Group, func(m GroupMember) bool { return m.ID == f.NextHop.ID })
 		}
+	}
+	return false
+}
+
+// replaces reports whether an operation makes a link in the place of one in another network namespace: with its name, its
+// P_Key or its tag, below the same link.
+func replaces(op Op, gone Moved) bool {
+	switch o := op.(type) {
+	case AddChild:
+		return o.Parent.Ifindex == gone.On && (o.On.Link == gone.Name || o.PKey.Base() == gone.PKey.Base())
+	case Maker:
+		m, remove := o.Makes()
+		s, _ := Sent(op)
+		return !remove && m.Kind == gone.Kind && m.On == gone.On && (m.Name == gone.Name || s.Tag != VLANTag{} && s.Tag == gone.Tag)
 	}
 	return false
 }

@@ -17,6 +17,7 @@ func TestDepends(t *testing.T) {
 	enter, hop := SetMaster{On: on, Master: vrf, VRF: true}, SetNextHop{On: on, NextHop: NextHopObject{ID: 7}}
 	over := func(id uint32) Op { return AddRoute{On: on, Route: Route{NextHopID: id}} }
 	move := MoveLink{On: child, Parent: 4, PKey: 0x8001, Namespace: units.NamespaceDir + "job"}
+	gone := DelMoved{On: on, Moved: Moved{Made: Made{Kind: "ipoib", Name: "storage", On: 4}, PKey: 0x8001, Index: 7}}
 	for _, tt := range []struct {
 		failed, op Op
 		want       bool
@@ -44,6 +45,11 @@ func TestDepends(t *testing.T) {
 		{AddVRF{On: on, Table: 7}, SetPrimary{On: vrf, Slave: on}, true},
 		{move, address(child), true},
 		{move, address(on), false},
+		{gone, AddChild{On: child, Parent: on, PKey: 0x0001}, true},
+		{gone, AddChild{On: Target{Link: "storage"}, Parent: on, PKey: 0x8002}, true},
+		{gone, AddChild{On: child, Parent: on, PKey: 0x8002}, false},
+		{gone, AddChild{On: child, Parent: other, PKey: 0x8001}, false},
+		{gone, address(on), false},
 		{SetMode{On: on}, SetMTU{On: on, MTU: 65520}, true},
 		{SetMode{On: on}, SetMTU{On: other, MTU: 65520}, false},
 		{SetMode{On: on}, address(on), false},

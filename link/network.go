@@ -32,7 +32,10 @@ func PlanNetwork(b *Builder, index int, u *units.Unit) {
 		u = nil
 	}
 	if u != nil {
-		if u.FollowsLinks() {
+		switch {
+		case vrfWait(b, b.Link(index), u) != (Reason{}):
+			planRemovals(b, index, true, wantedIP{}) // without its VRF the link is in the main table
+		case u.FollowsLinks():
 			PlanRemovals(b, index, u) // of what another link's new address, in this plan, has replaced
 		}
 		planAdditions(b, index, u)

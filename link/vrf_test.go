@@ -104,6 +104,47 @@ func TestVRFOfRoutes(t *testing.T) {
 	}
 }
 
+// What a unit has set does not stay in the main table if its VRF is gone and cannot be made
+// again, or does not take the link.
+func TestVRFNotMadeAgain(t *testing.T) {
+	u := &units.Unit{
+		VRF:       units.VRF{Name: units.Some("red"), Table: units.Some(uint32(100))},
+		Network:   units.Network{Section: units.Section{Present: true}},
+		Addresses: []units.Address{{Address: units.Some(netip.MustParsePrefix("10.6.0.1/24"))}},
+	}
+	vrf := func(name string, table uint32) Link {
+		return Link{Index: 20, Name: name, Type: 1, Kind: KindVRF, Flags: FlagUp, VRF: &VRF{Table: table}}
+	}
+	refused := func(op Op) map[string]Reason {
+		return map[string]Reason{DelayKey(op): {Code: CodeRefused, Text: "refused"}}
+	}
+	const again = "ip link add name red type vrf table 100\nip link set red up\nip link set ib0 master red"
+	for _, tt := range []struct {
+		name    string
+		links   []Link
+		delayed map[string]Reason
+		want    string
+	}{
+		{"OK made again", nil, nil, again},
+		{"bad refused", nil, refused(AddVRF{On: Target{Link: "red"}, Table: 100}), "ip address delete 10.6.0.1/24 dev ib0"},
+		{"bad table taken", []Link{vrf("blue", 100)}, nil, "ip address delete 10.6.0.1/24 dev ib0"},
+		{"bad not taken in", []Link{vrf("red", 100)}, refused(SetMaster{On: Target{Ifindex: 4, Link: "ib0"},
+			Master: Target{Ifindex: 20, Link: "red"}, VRF: true}), "ip address delete 10.6.0.1/24 dev ib0"},
+	} {
+		s := host(t)
+		s.Links = append(s.Links, tt.links...)
+		a := wantedAddresses(&s.Links[1], u, u.Addresses)[0].Address
+		s.Links[1].Addresses = []Address{a}
+		b := NewBuilder(s, &Record{Links: []*LinkRecord{{Ifindex: 4, Name: "ib0", Addresses: []Address{a}}}}, tt.delayed)
+		PlanRemovals(b, 4, u)
+		PlanVRF(b, 4, u, func(i int) *units.Unit { return map[int]*units.Unit{4: u}[i] })
+		PlanNetwork(b, 4, u)
+		if got := strings.Join(b.Plan.Commands(), "\n"); got != tt.want {
+			t.Errorf("%s:\n%s", tt.name, b.Plan)
+		}
+	}
+}
+
 // A link whose unit names no VRF any more leaves it, and the VRF that was made goes.
 func TestVRFRemoval(t *testing.T) {
 	s := host(t)

@@ -105,6 +105,18 @@ func TestVRF(t *testing.T) {
 		if out := monitor.Output(); strings.Contains(out, "Deleted") {
 			g.Errorf("ib1 had its address before it was in the VRF:\n%s", out)
 		}
+
+		// It is deleted and cannot be made again: what is in it goes.
+		d.p.Signal(syscall.SIGSTOP)
+		g.Sh("ip link delete green; ip link property add dev ib0 altname green")
+		d.p.Signal(syscall.SIGCONT)
+		g.Wait("the address of ib1 to go", 20*time.Second, func() bool {
+			out, _ := g.Try("ip", "-4", "address", "show", "dev", "ib1")
+			return !strings.Contains(out, "10.8.0.1")
+		})
+		g.Sh("ip link property del dev ib0 altname green")
+		d.p.Signal(syscall.SIGHUP)
+		d.configured("ib1", 40*time.Second)
 		if log := d.p.Output(); strings.Contains(log, "that it names does not exist") {
 			g.Errorf("a second message hides the first:\n%s", tail(log, 12))
 		}

@@ -36,8 +36,8 @@ func PlanVRF(b *Builder, index int, u *units.Unit, unit func(index int) *units.U
 			Next: "write Kind=!vrf below [Match] of that unit"})
 		return
 	case !ok && maker == nil:
-		block(nil, true, Reason{Code: CodeNoDevice, Text: fmt.Sprintf("the VRF %s of VRF= does not exist", name),
-			Next: "make it, or write [VRF] with Name=" + name + " and Table= instead of VRF="})
+		block(nil, true, Reason{Code: CodeNoDevice, Text: fmt.Sprintf("the VRF %s does not exist", name),
+			Next: "make it, or let [VRF] make it: Name=" + name + " and Table="})
 		return
 	case ok && m.VRF == nil:
 		block(nil, false, Reason{Code: CodeNameTaken, Text: fmt.Sprintf("a link %s exists and is not a VRF", name),

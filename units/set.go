@@ -3,6 +3,8 @@ package units
 import (
 	"crypto/sha256"
 	"io/fs"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -88,4 +90,19 @@ func (s *Set) Unit(name string) *Unit {
 		}
 	}
 	return nil
+}
+
+// Unusable is the path of the first unit file that has an error and gives no unit, empty
+// for none.
+func (s *Set) Unusable() string {
+	if s == nil {
+		return ""
+	}
+	for _, p := range s.Problems {
+		if p.Severity == Error && strings.HasSuffix(p.Pos.File, Suffix) &&
+			!slices.ContainsFunc(s.Units, func(u *Unit) bool { return u.Path == p.Pos.File }) {
+			return p.Pos.File
+		}
+	}
+	return ""
 }

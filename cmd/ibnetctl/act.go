@@ -90,7 +90,7 @@ func notApplied(d *api.Description, names []string) (errs []error) {
 			continue
 		}
 		switch r := l.Reason(); {
-		case r.Code == link.CodeNoUnit:
+		case r.Code == link.CodeNoUnit && r.Next == "":
 			errs = append(errs, fail(exitFailure, "%s: no unit matches the link; to write one: ibnetctl edit 10-%s", l.Name, l.Name))
 		case r.Next != "":
 			errs = append(errs, fail(exitFailure, "%s; next: %s", r.Of(l.Name), r.Next))

@@ -19,10 +19,12 @@ func TestReconfigureWithoutAUnit(t *testing.T) {
 	d := &api.Description{Links: []link.Status{
 		unmanaged("ib0", link.Reason{Code: link.CodeNoUnit, Text: "no unit matches ib0"}),
 		unmanaged("ib1", link.Reason{Code: link.CodeOtherManager, Text: "NetworkManager manages ib1: it is left alone", Next: "remove the unit"}),
+		unmanaged("ib4", link.Reason{Code: link.CodeNoUnit, Text: "no unit matches ib4, and /x cannot be used", Next: "ibnetctl verify /x"}),
 		unmanaged("ib2", link.Reason{Code: link.CodeUnmanaged, Text: "Unmanaged=yes in x"}), {Name: "ib3", State: link.StateConfigured}}}
 	for name, want := range map[string]string{
 		"ib0": "ib0: no unit matches the link; to write one: ibnetctl edit 10-ib0",
 		"ib1": "ib1: NetworkManager manages ib1: it is left alone; next: remove the unit",
+		"ib4": "ib4: no unit matches ib4, and /x cannot be used; next: ibnetctl verify /x",
 		"ib2": "ib2: Unmanaged=yes in x", "ib3": "", "ib*": "",
 	} {
 		text, err := "", joined(notApplied(d, []string{name}))

@@ -80,7 +80,7 @@ func (p *planner) govern(l *link.Link, parent *units.Unit) *note {
 	}
 	if n.unit == nil && n.part == nil {
 		if !p.in.Record.Owns(l) {
-			n.ignored = link.Reason{Code: link.CodeNoUnit, Text: "no unit matches " + l.Name}
+			n.ignored = noUnit(l, p.in.Units)
 		}
 		return n
 	}
@@ -88,6 +88,17 @@ func (p *planner) govern(l *link.Link, parent *units.Unit) *note {
 		n.pending = unready(p.in.Snapshot, l)
 	}
 	return n
+}
+
+// noUnit is the reason of a link that no unit matches. The unit of an RDMA device's link may
+// be in a file that cannot be used.
+func noUnit(l *link.Link, set *units.Set) link.Reason {
+	why := link.Reason{Code: link.CodeNoUnit, Text: "no unit matches " + l.Name}
+	if path := set.Unusable(); path != "" && l.IBDevice != "" {
+		why.Text += ", and " + path + " cannot be used"
+		why.Next = "ibnetctl verify " + path
+	}
+	return why
 }
 
 // settled is the unit of a link, and whether it is known for certain: of a link

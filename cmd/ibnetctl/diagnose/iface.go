@@ -182,6 +182,8 @@ func (w *walker) address(l *link.Link) {
 	case st != nil && st.Unit != "":
 		w.warn("address", "", "add [Network] Address= to "+st.Unit+", or ignore this if another program sets the address",
 			"%s works but has no address, and its unit sets none", l.Name)
+	case st != nil && st.Reason().Code == link.CodeNoUnit && st.Reason().Next != "":
+		w.warn("address", link.CodeNoUnit, st.Reason().Next, "%s works but has no address: %s", l.Name, st.Reason().Text)
 	default:
 		w.warn("address", link.CodeNoUnit, "ibnetctl edit 10-"+l.Name+"   (writes /etc/systemd/network/10-"+l.Name+".ibnetwork)",
 			"%s works but has no address, and no unit matches it", l.Name)

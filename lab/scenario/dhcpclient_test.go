@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -202,24 +203,26 @@ func TestDHCPClient(t *testing.T) {
 }
 
 // leaseOfBond has ib0 and ib1 in a bond with DHCP from ib2, and cuts the cable of the active one: servers know the bond
-// by the same identifier, its address stays, and so does a TCP connection.
+// by the same identifiers, its addresses by DHCP and DHCPv6 stay, and so does a TCP connection.
 func leaseOfBond(g *lab.G, d *service) {
 	g.Helper()
 	g.Sh("rm -f %s*.ibnetwork", unitDir)
 	d.p.Signal(syscall.SIGHUP)
 	g.Sh("rm -f /tmp/leases; ip netns add peer; ip link set ib2 netns peer; ip -n peer link set lo up; ip -n peer link set ib2 up; " +
-		"ip -n peer address add 10.4.0.2/24 dev ib2")
-	stop := dnsmasqBy(g, "ip netns exec peer", "--interface=ib2", "--dhcp-authoritative", "--dhcp-range=10.4.0.100,10.4.0.109,1h")
+		"ip -n peer address add 10.4.0.2/24 dev ib2; ip -n peer address add fd00:4::2/64 dev ib2 nodad")
+	stop := dnsmasqBy(g, "ip netns exec peer", "--interface=ib2", "--dhcp-authoritative", "--dhcp-range=10.4.0.100,10.4.0.109,1h",
+		"--dhcp-range=fd00:4::100,fd00:4::1ff,64,1h")
 	g.Write(unitDir+"20-ports.ibnetwork", "[Match]\nName=ib0 ib1\n[IPoIB]\nMode=datagram\n[Link]\nMTUBytes=2044\n"+
 		"[Bond]\nName=ipbond\nPrimary=ib0\nMIIMonitorSec=10ms\n")
-	g.Write(unitDir+"10-bond.ibnetwork", "[Match]\nName=ipbond\n[Network]\nDHCP=ipv4\n[DHCPv4]\nClientIdentifier=mac\n")
+	g.Write(unitDir+"10-bond.ibnetwork", "[Match]\nName=ipbond\n[Network]\nDHCP=yes\n[DHCPv4]\nClientIdentifier=mac\n")
 	d.p.Signal(syscall.SIGHUP)
-	address := d.leased("ipbond", "10.4.0.10", 60*time.Second)
+	address, six := d.leased("ipbond", "10.4.0.10", 60*time.Second), d.leased6("ipbond", "fd00:4::1", 60*time.Second)
 	active := func(name string) {
 		g.Helper()
 		g.WaitFor(30*time.Second, func() string {
-			if s := d.status("ipbond"); s.State != link.StateConfigured || attr(s, "ActiveSlave").Actual != name || attr(s, "DHCP").Why.Code != "" {
-				return attr(s, "ActiveSlave").Actual + " is active; DHCP: " + attr(s, "DHCP").Actual
+			if s := d.status("ipbond"); s.State != link.StateConfigured || attr(s, "ActiveSlave").Actual != name || attr(s, "DHCP").Why.Code != "" ||
+				attr(s, "DHCPv6").Why.Code != "" {
+				return attr(s, "ActiveSlave").Actual + " is active; DHCP: " + attr(s, "DHCP").Actual + "; DHCPv6: " + attr(s, "DHCPv6").Actual
 			}
 			return ""
 		})
@@ -227,6 +230,7 @@ func leaseOfBond(g *lab.G, d *service) {
 	active("ib0")
 	_, mark := served(g, 0)
 	monitor := g.Start("ip", "-4", "monitor", "address")
+	monitor6 := g.Start("ip", "-6", "monitor", "address")
 	stream := newStream(g)
 	for _, cut := range []struct{ cable, active string }{{"down", "ib1"}, {"up", "ib0"}} {
 		g.Ctl("link h0/1 %s", cut.cable)
@@ -239,6 +243,13 @@ func leaseOfBond(g *lab.G, d *service) {
 		}
 		return ""
 	})
+	text, _ := served(g, mark)
+	deleted := slices.ContainsFunc(strings.Split(monitor6.Output(), "\n"), func(line string) bool {
+		return strings.HasPrefix(line, "Deleted") && strings.Contains(line, six)
+	})
+	if address6(g, "ipbond") != six || deleted || strings.Contains(text, "DHCPSOLICIT") {
+		g.Errorf("ipbond had %s, has %s:\n%s\n%s", six, address6(g, "ipbond"), monitor6.Output(), text)
+	}
 	if got := leasedAddress(g, "ipbond"); got != address || strings.Contains(monitor.Output(), "Deleted") {
 		g.Errorf("ipbond had %s, has %s:\n%s", address, got, monitor.Output())
 	}
@@ -249,6 +260,7 @@ func leaseOfBond(g *lab.G, d *service) {
 	}
 	stream.close()
 	monitor.Kill()
+	monitor6.Kill()
 	stop()
 }
 

@@ -212,7 +212,7 @@ Priority=4003
 			}
 			out := show()
 			for _, w := range []string{"PROMISC", "NOARP", "group 7", "home", "mngtmpaddr", "peer fd00:18:2::2", "default", "congctl reno",
-				"rto_min 300ms", "advmss 1200", "fastopen_no_cookie 1", "prohibit 10.182",
+				"rto_min lock 300ms", "advmss 1200", "fastopen_no_cookie 1", "prohibit 10.182",
 				"throw 10.183", "local 10.18.0.77", "nexthop via fd00:18::a", "from fd00:18::/64 via", "l3mdev", "goto 5000",
 				"suppress_ifgroup 7", "ipproto ipproto-6", "id 5 dev va", "id 6 blackhole", "id 8 via 10.180.0.1 dev va scope link",
 				"id 9 via fd00:18::9 dev va", "id 10 group 8/9,255", "id 11 blackhole", "fd00:183::/32 nhid 5", "10.184.0.0/16 nhid 6",

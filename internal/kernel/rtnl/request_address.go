@@ -171,9 +171,14 @@ func (m Metrics) encode(w *nl.Builder) {
 			w.Uint32(typ, v)
 		}
 	}
+	locks := uint32(0)
 	if m.MTULocked {
-		w.Uint32(unix.RTAX_LOCK, 1<<unix.RTAX_MTU)
+		locks = 1 << unix.RTAX_MTU
 	}
+	if m.RTOMin != 0 {
+		locks |= 1 << unix.RTAX_RTO_MIN
+	}
+	put(unix.RTAX_LOCK, locks)
 	put(unix.RTAX_MTU, m.MTU)
 	put(unix.RTAX_RTO_MIN, m.RTOMin)
 	put(unix.RTAX_ADVMSS, m.AdvMSS)

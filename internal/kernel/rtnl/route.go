@@ -52,7 +52,7 @@ type Metrics struct {
 	HopLimit          uint32
 	InitCwnd          uint32 // segments
 	InitRwnd          uint32 // segments
-	RTOMin            uint32 // milliseconds
+	RTOMin            uint32 // milliseconds; 0 if it is not locked, for TCP then ignores it
 	QuickAck          bool
 	FastOpenNoCookie  bool
 	CongestionControl string // algorithm
@@ -148,10 +148,12 @@ func via(b []byte) netip.Addr {
 }
 
 func decodeMetrics(a nl.Attrs, m *Metrics, in *interner) error {
+	locks := uint32(0)
 	for a.Next() {
 		switch a.Type() {
 		case unix.RTAX_LOCK:
-			m.MTULocked = a.Uint32()&(1<<unix.RTAX_MTU) != 0
+			locks = a.Uint32()
+			m.MTULocked = locks&(1<<unix.RTAX_MTU) != 0
 		case unix.RTAX_MTU:
 			m.MTU = a.Uint32()
 		case unix.RTAX_ADVMSS:
@@ -173,6 +175,9 @@ func decodeMetrics(a nl.Attrs, m *Metrics, in *interner) error {
 		case unix.RTAX_FEATURES:
 			m.Features = a.Uint32()
 		}
+	}
+	if locks&(1<<unix.RTAX_RTO_MIN) == 0 {
+		m.RTOMin = 0
 	}
 	return a.Err()
 }

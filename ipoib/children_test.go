@@ -80,6 +80,7 @@ func TestChildren(t *testing.T) {
 		rec        *link.Record
 		want       string
 		code       link.Code
+		away       string // namespace and state of the link in another namespace
 	}{
 		{name: "OK two", unit: one + "[Partition]\nPartitionKey=2\nName=storage\n", want: "" +
 			"ip link add link ib0 name ib0.8001 type ipoib pkey 0x8001\nip link add link ib0 name storage type ipoib pkey 0x8002\n"},
@@ -87,24 +88,29 @@ func TestChildren(t *testing.T) {
 		{name: "bad the parent's own key", unit: "[Partition]\nPartitionKey=0x7fff\n", code: link.CodePKeyDuplicate},
 		{name: "bad someone else has the key", unit: one, sys: p("theirs"), code: link.CodePKeyForeign},
 		{name: "OK someone else has made it under the name asked for", unit: one + "Name=theirs\n", sys: p("theirs")},
-		{name: "bad moved to another namespace", unit: one, code: link.CodeMoved, rec: moved("ib0.8001", 4)},
+		{name: "bad moved to another namespace", unit: one, code: link.CodeMoved, rec: moved("ib0.8001", 4), away: " not checked"},
 		{name: "OK one of another parent was moved", unit: one, rec: moved("ib0.8001", 3),
 			want: "ip link add link ib0 name ib0.8001 type ipoib pkey 0x8001\n"},
 		{name: "OK for another namespace", unit: one + "NetworkNamespace=job\n",
 			sys:  func(s *link.Snapshot) { s.Namespaces = []link.Namespace{{Path: "/run/netns/job", ID: -1}} },
 			want: "ip link add link ib0 name ib0.8001 type ipoib pkey 0x8001\n"},
-		{name: "bad for one that does not exist", unit: one + "NetworkNamespace=job\n", code: link.CodeNoNamespace},
+		{name: "bad for one that does not exist", unit: one + "NetworkNamespace=job\n", code: link.CodeNoNamespace,
+			away: "job absent"},
 		{name: "bad for another namespace, not ours", unit: one + "NetworkNamespace=job\n", code: link.CodePKeyForeign,
 			sys: func(s *link.Snapshot) {
 				s.Namespaces = []link.Namespace{{Path: "/run/netns/job", ID: 3}}
 				child(s, 9, "ib0.8001", 0x8001)
 			}},
-		{name: "OK is there", unit: one + "NetworkNamespace=job\n", rec: away(21), sys: job},
-		{name: "OK is there, the parent was renamed", unit: one + "NetworkNamespace=job\n", rec: away(21),
+		{name: "OK is there", unit: one + "NetworkNamespace=job\n", rec: away(21), sys: job, away: "job up"},
+		{name: "OK is there and not read yet", unit: one + "NetworkNamespace=job\n", rec: away(0), away: "job not checked",
+			sys: func(s *link.Snapshot) { job(s); s.Moved = nil }},
+		{name: "OK is there and down", unit: one + "NetworkNamespace=job\n", rec: away(21), away: "job down", code: link.CodeLinkDown,
+			sys: func(s *link.Snapshot) { job(s); s.Moved[0].Up = false }},
+		{name: "OK is there, the parent was renamed", unit: one + "NetworkNamespace=job\n", rec: away(21), away: "job up",
 			sys: func(s *link.Snapshot) { job(s); s.Links[0].Name = "ibnew" }},
 		{name: "bad is in one that had the name", unit: one + "NetworkNamespace=job\n", rec: away(21), code: link.CodeMoved,
-			sys: func(s *link.Snapshot) { job(s); s.Namespaces[0].ID = 4 }},
-		{name: "bad did not come back", unit: one + "NetworkNamespace=job\n", rec: away(21), code: link.CodeMoved},
+			sys: func(s *link.Snapshot) { job(s); s.Namespaces[0].ID = 4 }, away: "job not checked"},
+		{name: "bad did not come back", unit: one + "NetworkNamespace=job\n", rec: away(21), code: link.CodeMoved, away: "job absent"},
 		{name: "OK the namespace was edited", unit: one + "NetworkNamespace=/run/netns/two\n", rec: away(21),
 			sys: func(s *link.Snapshot) {
 				job(s)
@@ -114,7 +120,7 @@ func TestChildren(t *testing.T) {
 		{name: "OK the section went, from another namespace", rec: away(21), sys: job, want: "ip -n job link delete ib0.8001\n"},
 		{name: "bad the section went, and where it is is not known", rec: away(0), sys: job, code: link.CodeMoved},
 		{name: "bad the name was edited, and where it is is not known", unit: one + "Name=other\n", rec: away(0), sys: job,
-			code: link.CodeMoved},
+			code: link.CodeMoved, away: "job up"},
 		{name: "bad the name is taken", unit: one + "Name=ib0\n", code: link.CodeNameTaken},
 		{name: "bad on a child", unit: "[Partition]\nPartitionKey=0x8002\n", on: 9, sys: p("p"), code: link.CodeChildOfChild},
 		{name: "bad on Ethernet", unit: one, on: 10, code: link.CodeNotIPoIB,
@@ -151,6 +157,18 @@ func TestChildren(t *testing.T) {
 			}
 			if code != tt.code {
 				t.Errorf("blocked %q, want %q: %v", code, tt.code, b.Plan.Blocked)
+			}
+			away := ""
+			for _, a := range b.Attributes(tt.on) {
+				if a.Away != (link.Away{}) {
+					away = a.Away.Namespace + " " + a.Away.State
+				}
+				if a.Away.Name != "" && (a.Away.Kind != "ipoib" || a.Away.PKey != "0x8001" && a.Away.Namespace != "") {
+					t.Errorf("%+v", a.Away)
+				}
+			}
+			if away != tt.away {
+				t.Errorf("in another namespace: %q, want %q", away, tt.away)
 			}
 		})
 	}

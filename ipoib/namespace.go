@@ -19,6 +19,7 @@ func planMoved(b *link.Builder, parent *link.Link, p *units.Partition, a *link.A
 		return true
 	}
 	return b.PlanElsewhere(link.Elsewhere{Parent: parent, Name: p.ChildName(parent.Name), Namespace: p.Namespace(), Section: "Partition",
+		Kind: "ipoib", PKey: p.PartitionKey.V.AsFull().String(),
 		Is:      func(m link.Moved) bool { return isMoved(m, p, parent) },
 		Clashes: func(m link.Moved) bool { return m.PKey.Base() == p.PartitionKey.V.Base() },
 		Text:    func(m link.Moved, _ *link.MovedLink) string { return m.PKey.String() + " " + m.Name },

@@ -105,10 +105,42 @@ type Elsewhere struct {
 	Name      string
 	Namespace string // path, empty for that of the parent
 	Section   string // of the unit
+	Kind      string // IFLA_INFO_KIND
+	PKey      string // empty for none
 	// Is reports a link that is the one asked for, Clashes one beside which that cannot be.
 	Is, Clashes func(Moved) bool
 	// Text describes it as it is.
 	Text func(Moved, *MovedLink) string
+}
+
+// Away is a link that is in another network namespace, or is to be there.
+type Away struct {
+	Name      string `json:"name"`
+	Kind      string `json:"kind"`
+	PKey      string `json:"pkey,omitempty"`
+	Namespace string `json:"namespace,omitempty"` // its name for ip(8), or its path; empty if another program moved the link
+	Ifindex   int    `json:"ifindex,omitempty"`   // there
+	MTU       int    `json:"mtu,omitempty"`
+	State     string `json:"state"` // up, down, absent or not checked
+}
+
+// away is what is known of a link that was moved or made in another network namespace.
+func (b *Builder) away(m Moved) Away {
+	out := Away{Name: m.Name, Kind: m.Kind, Namespace: NamespaceName(m.Namespace), Ifindex: m.Index, State: "not checked"}
+	if m.PKey != 0 {
+		out.PKey = m.PKey.String()
+	}
+	ns := b.Base.Namespace(m.Namespace)
+	switch x := b.Base.moved(m.Made); {
+	case x == nil || ns == nil || ns.ID != x.NSID:
+	case x.Index == 0:
+		out.State, out.Ifindex = "absent", 0
+	case x.Up:
+		out.State, out.MTU = "up", x.MTU
+	default:
+		out.State, out.MTU = "down", x.MTU
+	}
+	return out
 }
 
 // PlanElsewhere notes a link that is in another network namespace, or that waits for one.
@@ -116,24 +148,29 @@ type Elsewhere struct {
 func (b *Builder) PlanElsewhere(e Elsewhere, a *Attribute, block func(Reason)) (done bool) {
 	for _, m := range b.Record.MovedFrom(e.Parent.Index) {
 		state, why := b.movedState(m)
+		away := b.away(m)
 		switch {
 		case e.Is(m):
 			if state != "" {
 				a.Actual = e.Text(m, b.Base.moved(m.Made)) + state
+			} else if b.Base.moved(m.Made) == nil && b.Base.Namespace(m.Namespace) == nil {
+				away.State = "absent"
 			}
 		case e.Clashes(m) && !b.Dropped(m):
 			why = b.stillThere(m)
 		default:
 			continue
 		}
-		if why != (Reason{}) {
+		if a.Away = away; why != (Reason{}) {
 			block(why)
 		}
 		return true
 	}
+	away := Away{Name: e.Name, Kind: e.Kind, PKey: e.PKey, Namespace: NamespaceName(e.Namespace), State: "absent"}
 	why := b.Moved(e.Name, e.Parent)
 	switch {
 	case why != Reason{}:
+		away.Namespace, away.State = "", "not checked"
 	case b.takenIn(e.Name, e.Namespace):
 		why = Reason{Code: CodeNameTaken, Next: "write another Name= in [" + e.Section + "]",
 			Text: fmt.Sprintf("the name %s is taken by another child in network namespace %s", e.Name, NamespaceName(e.Namespace))}
@@ -143,6 +180,7 @@ func (b *Builder) PlanElsewhere(e Elsewhere, a *Attribute, block func(Reason)) (
 	if why == (Reason{}) {
 		return false
 	}
+	a.Away = away
 	block(why)
 	return true
 }

@@ -107,6 +107,8 @@ type Attribute struct {
 	Wanted string `json:"wanted,omitempty"`
 	Actual string `json:"actual,omitempty"`
 	Why    Reason `json:"why,omitzero"`
+	// Away is set where the setting is a link in another network namespace.
+	Away Away `json:"away,omitzero"`
 }
 
 // OK reports that nothing is wanted or that what is wanted is there.

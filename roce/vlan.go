@@ -74,7 +74,7 @@ func (p *planner) vlanElsewhere(a link.Attribute, op AddVLAN, back bool) {
 	}
 	v := op.VLAN
 	known := false
-	if done := p.b.PlanElsewhere(link.Elsewhere{Parent: p.l, Name: op.Name, Namespace: v.Namespace(), Section: "VLAN",
+	if done := p.b.PlanElsewhere(link.Elsewhere{Parent: p.l, Name: op.Name, Namespace: v.Namespace(), Section: "VLAN", Kind: kindVLAN,
 		Is: func(m link.Moved) bool { return isVLAN(m, &v, p.l.Name) },
 		Clashes: func(m link.Moved) bool {
 			return m.Tag == tagOf(&v) || m.Name == op.Name && m.Namespace == v.Namespace()

@@ -2,10 +2,13 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
+	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/link"
 )
@@ -92,5 +95,47 @@ func TestPatterns(t *testing.T) {
 		if got := strings.Count(out.String(), n); got != want {
 			t.Errorf("status shows %q %d times:\n%s", n, got, out.String())
 		}
+	}
+}
+
+// A link in another network namespace has a line in list, and is found by its name, with what is known of it.
+func TestLinksElsewhere(t *testing.T) {
+	child := link.Attribute{Name: "Partition", Wanted: "0x8001 job in network namespace ns", Actual: "0x8001 job in network namespace ns",
+		Away: link.Away{Name: "job", Kind: "ipoib", PKey: "0x8001", Namespace: "ns", State: "up", MTU: 2044}}
+	moved := link.Attribute{Name: "Partition", Wanted: "0x8002 ib1", Away: link.Away{Name: "ib1", Kind: "ipoib", State: "not checked"},
+		Why: link.Reason{Code: link.CodeMoved, Text: "ib1 was moved to another network namespace", Next: "move it back"}}
+	far := moved
+	far.Away.Name = "far"
+	d := &api.Description{Links: []link.Status{{Name: "ib0", Kind: "ipoib", IBDevice: "mlx5_0", Port: 1, Unit: "/x",
+		Attributes: []link.Attribute{child, far, moved}}, {Name: "ib1", Kind: "ipoib"}}}
+	show := func(of func(a *app) error) string {
+		var b bytes.Buffer
+		a := &app{out: &b, err: &b, width: 200}
+		if err := of(a); err != nil {
+			t.Error(err)
+		}
+		return b.String()
+	}
+	list := show(func(a *app) error { a.linkTable(d.Links); return nil })
+	for name, want := range map[string]string{
+		"job": "ipoib  mlx5_0/1  0x8001  up .* in network namespace ns\n",
+		"far": "ipoib  mlx5_0/1 .* not checked .* far|ib1 was moved to another network namespace\n",
+	} {
+		if !regexp.MustCompile("(?m)^ *" + name + " +" + want).MatchString(list) {
+			t.Errorf("list has no %s as %s:\n%s", name, want, list)
+		}
+	}
+	if out := show(func(a *app) error { return a.status(d, []string{"job"}) }); !strings.Contains(out, "job: up (in network namespace ns)") ||
+		!strings.Contains(out, "/x, which matches ib0") || strings.Contains(out, "far") {
+		t.Errorf("status job:\n%s", out)
+	}
+	if out := show(func(a *app) error { return a.status(d, []string{"ib1", "far"}) }); !strings.Contains(out, "ib1:  (") ||
+		!strings.Contains(out, "far: not checked (in another network namespace)") || !strings.Contains(out, "Next step: move it back") {
+		t.Errorf("status ib1 far:\n%s", out)
+	}
+	var some answer.Some
+	text := show(func(a *app) error { a.json = true; return a.status(d, []string{"job"}) })
+	if err := json.Unmarshal([]byte(text), &some); err != nil || len(some.Links) != 1 || some.Links[0].Attributes[0].Away != child.Away {
+		t.Errorf("%v: %s", err, text)
 	}
 }

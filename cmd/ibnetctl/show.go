@@ -52,7 +52,7 @@ func (a *app) listCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			links, missing := pick(d.Links, args)
+			links, missing := pick(d.Links, parents(d.Links, args))
 			if !all && len(args) == 0 {
 				links = ours(links)
 			}
@@ -146,6 +146,7 @@ func (a *app) linkTable(links []link.Status) {
 		}
 		rows = append(rows, []cell{{idx, faint}, {l.Name, bold}, {cmp.Or(l.Kind, "-"), ""}, {cmp.Or(port, "-"), ""}, {cmp.Or(l.PKey, "-"), ""},
 			{string(l.Oper), ""}, {string(l.State), stateStyle(l)}, {l.Reason().Text, ""}})
+		rows = append(rows, awayRows(l, port)...)
 	}
 	a.table("", []string{"IDX", "LINK", "TYPE", "PORT", "PKEY", "OPERATIONAL", "SETUP", "WHY"}, rows, "IDX", "PKEY")
 }
@@ -267,6 +268,11 @@ func (a *app) status(d *api.Description, args []string) error {
 			return a.emit(d)
 		}
 		a.overview(d)
+		return nil
+	}
+	if a.json {
+		args = parents(d.Links, args)
+	} else if args = a.awayDetails(d.Links, args); len(args) == 0 {
 		return nil
 	}
 	links, ports, missing := pickBoth(d, args)

@@ -52,6 +52,19 @@ func settings(as []link.Attribute) []setting {
 	return out
 }
 
+// otherLink is a link in another network namespace.
+type otherLink struct{ Name, Kind, Namespace, State, Wanted, Actual, Code, Text, Next string }
+
+func elsewhere(as []link.Attribute) []otherLink {
+	out := []otherLink{}
+	for _, a := range as {
+		if x := a.Away; x.Name != "" {
+			out = append(out, otherLink{x.Name, x.Kind, x.Namespace, x.State, a.Wanted, a.Actual, string(a.Why.Code), a.Why.Text, a.Why.Next})
+		}
+	}
+	return out
+}
+
 func attribute(s link.Status, name string) link.Attribute {
 	for _, a := range s.Attributes {
 		if a.Name == name {
@@ -170,6 +183,10 @@ var linkProps = []property[link.Status]{
 		func(s link.Status) any {
 			return settings(s.Attributes)
 		}},
+	{"OtherNamespaces", "a(sssssssss)", "The links below this one that its unit asks for and that are in another network namespace, " +
+		"or are to be there: name, kind, network namespace (empty if another program moved the link), state (up, down, absent or " +
+		"not checked), wanted, actual, and why they differ as code, sentence, next step.",
+		func(s link.Status) any { return elsewhere(s.Attributes) }},
 	{"Lease", "(sssut)", "The DHCP client: its state, the address with its prefix length, the server, the lifetime in seconds " +
 		"(4294967295 for no end), and the seconds since boot when it was granted; empty and 0 where there is none.",
 		func(s link.Status) any { return leaseOf(s.DHCP) }},

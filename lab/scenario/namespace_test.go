@@ -3,6 +3,7 @@ package scenario
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,9 @@ func TestVLANNamespace(t *testing.T) {
 			})
 			g.Logf("%s: in the namespace after %v", what, time.Since(begin).Round(10*time.Millisecond))
 			g.WaitFor(10*time.Second, says("", "", "storage id 7 egress-qos-map 3:3 in network namespace job"))
+			if out := g.Exec("ibnetctl", "status", "storage"); !strings.Contains(out, "storage: up (in network namespace job)") {
+				g.Errorf("status storage:\n%s", out)
+			}
 		}
 		g.WaitFor(60*time.Second, says(link.CodeNoNamespace, "storage waits for network namespace job", ""))
 		g.Sh("ip netns add job")
@@ -169,6 +173,9 @@ func TestNetworkNamespace(t *testing.T) {
 			})
 			g.Logf("%s: in the namespace after %v", what, time.Since(begin).Round(10*time.Millisecond))
 			g.WaitFor(10*time.Second, says("", "", there))
+			if out := g.Exec("ibnetctl", "list"); !regexp.MustCompile(` ib0\.8001 +ipoib .* up .* in network namespace job`).MatchString(out) {
+				g.Errorf("list:\n%s", out)
+			}
 		}
 
 		g.WaitFor(60*time.Second, says(link.CodeNoNamespace, "ib0.8001 waits for network namespace job", ""))

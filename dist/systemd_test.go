@@ -55,8 +55,8 @@ func TestDev(t *testing.T) {
 // The memory of the daemon does not grow with the number of CPUs.
 func TestProcessors(t *testing.T) {
 	text, err := fs.ReadFile(Files, "systemd/ibnetworkd.service")
-	if err != nil || !strings.Contains(string(text), "\nEnvironment=GOMAXPROCS=2\n") {
-		t.Errorf("Environment=GOMAXPROCS=2 is missing: %v", err)
+	if err != nil || !strings.Contains(string(text), "\nEnvironment=GOMAXPROCS=1\n") {
+		t.Errorf("Environment=GOMAXPROCS=1 is missing: %v", err)
 	}
 }
 

@@ -147,7 +147,7 @@ const PacketSockets = "packet-sockets"
 // a process group of its own, so that what ends the daemon's does not reach it.
 func cardHelper() *exec.Cmd {
 	c := exec.Command("/proc/self/exe", CardHelper)
-	c.Args[0], c.Env, c.Dir, c.Stderr = os.Args[0], []string{"GOMAXPROCS=2"}, "/", os.Stderr
+	c.Args[0], c.Env, c.Dir, c.Stderr = os.Args[0], []string{"GOMAXPROCS=1"}, "/", os.Stderr
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return c
 }

@@ -74,6 +74,7 @@ type clock struct {
 	began, checked time.Time
 	sent           map[uint64]time.Time
 	took           time.Duration // of all requests
+	slow           bool          // a node took longer than slow for each: no part does without one
 }
 
 // checkEvery is how often a long walk checks its parts.
@@ -88,7 +89,7 @@ func (d *Discovery) tick() bool {
 	if c.began.IsZero() {
 		c.began, c.checked, c.sent = now, now, map[uint64]time.Time{}
 	}
-	if now.Sub(c.checked) >= checkEvery {
+	if c.slow && now.Sub(c.checked) >= checkEvery {
 		c.checked = now
 		d.bound()
 	}
@@ -114,7 +115,9 @@ func (d *Discovery) answered(t uint64) {
 	took := d.opt.Now().Sub(at)
 	d.clock.took += took
 	if k, _, i, _ := untag(t); k != kRoot {
-		d.nodes[i].took += took
+		x := &d.nodes[i]
+		x.took += took
+		d.clock.slow = d.clock.slow || x.took > time.Duration(x.smps)*slow
 	}
 }
 

@@ -257,7 +257,7 @@ func Resume(opt Options, f *fabric.Fabric, pkeys [][]ib.PKey, suspects []int32) 
 			}
 		}
 	}
-	d.checkNodes = len(d.nodes) + nodesMost/4
+	d.checkNodes, d.checkAsked = len(d.nodes)+nodesMost/4, 1<<12
 	s := slices.Clone(suspects)
 	slices.SortFunc(s, func(a, b int32) int {
 		return cmp.Or(cmp.Compare(len(d.nodes[a].path), len(d.nodes[b].path)), cmp.Compare(a, b))

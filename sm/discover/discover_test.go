@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/lab/gen"
@@ -391,4 +393,26 @@ func FuzzAnswers(f *testing.F) {
 		}
 		d.Result()
 	})
+}
+
+// A walk of two switches in a large subnet does not search all of it for parts that hang
+// on one link, as long as every node answers in time.
+func TestResumeIsCheap(t *testing.T) {
+	f := active(gen.FatTree2(64, 32))
+	w := newWire(f)
+	now := time.Unix(0, 0)
+	opt := discover.Options{Now: func() time.Time { now = now.Add(time.Millisecond); return now }}
+	d := discover.New(opt)
+	run(t, w, d, 8, 1)
+	first := d.Result()
+	suspects := []int32{first.Fabric.Switches[0].Node, first.Fabric.Switches[1].Node}
+	d = discover.Resume(opt, first.Fabric, first.PKeys, suspects)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, ok := d.Next()
+	runtime.ReadMemStats(&after)
+	// The search takes more than 40 bytes a node.
+	if used := after.TotalAlloc - before.TotalAlloc; !ok || used > uint64(20*len(f.Nodes)) {
+		t.Errorf("%d nodes: %d bytes, %v", len(f.Nodes), used, ok)
+	}
 }

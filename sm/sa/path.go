@@ -13,24 +13,6 @@ type pathAttr struct {
 	rate ib.Rate
 }
 
-// linkAttr is what the link at a port can carry.
-func (s *Service) linkAttr(port int32) pathAttr { return s.links[port] }
-
-// findLink works out linkAttr.
-func (s *Service) findLink(port int32) pathAttr {
-	p := &s.f.Ports[port]
-	a := pathAttr{p.Info.MTUCap(), s.f.LinkRate(port)}
-	if p.Peer != fabric.None {
-		if q := &s.f.Ports[p.Peer]; q.Known && q.Info.MTUCap().IsValid() && (q.Info.MTUCap() < a.mtu || !a.mtu.IsValid()) {
-			a.mtu = q.Info.MTUCap()
-		}
-	}
-	if !a.mtu.IsValid() {
-		a.mtu = ib.MTU2048
-	}
-	return a
-}
-
 func (a pathAttr) and(b pathAttr) pathAttr {
 	if b.mtu < a.mtu {
 		a.mtu = b.mtu
@@ -68,36 +50,37 @@ func (s *Service) walk(from int32, dlid ib.LID) (a pathAttr, ok bool) {
 // follow reports whether the forwarding tables lead from a port to a LID. It
 // adds what each link on the way can carry to a, which may be nil.
 func (s *Service) follow(from int32, dlid ib.LID, a *pathAttr) bool {
-	f := s.f
 	to := s.byLID(dlid)
 	if to == fabric.None || to == from {
 		return to != fabric.None
 	}
-	at := from
-	for range len(f.Switches) + 2 {
-		out := at
-		if sw := f.Nodes[f.Ports[at].Node].Switch; sw != fabric.None {
+	out, sw := from, s.f.Nodes[s.f.Ports[from].Node].Switch
+	for range len(s.f.Switches) + 2 {
+		if sw != fabric.None {
 			if int(sw) >= len(s.state.LFT) || int(dlid) >= len(s.state.LFT[sw]) {
 				return false
 			}
-			p := s.state.LFT[sw][dlid]
+			p, w := s.state.LFT[sw][dlid], &s.switches[sw]
 			if p == 0 {
-				return f.Port(f.Switches[sw].Node, 0) == to
+				return w.port0 == to
 			}
-			if out = f.Port(f.Switches[sw].Node, p); out == fabric.None {
+			if p > w.ports {
 				return false
 			}
-		} else if at != from {
-			return false
+			out = w.port0 + int32(p)
 		}
-		if f.Ports[out].Peer == fabric.None {
+		h := &s.hops[out]
+		if h.peer == fabric.None {
 			return false
 		}
 		if a != nil {
-			*a = a.and(s.linkAttr(out))
+			*a = a.and(h.attr)
 		}
-		if at = f.Ports[out].Peer; at == to {
+		if h.peer == to {
 			return true
+		}
+		if sw = h.sw; sw == fabric.None {
+			return false
 		}
 	}
 	return false

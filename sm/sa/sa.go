@@ -94,6 +94,8 @@ type State struct {
 	Policy *policy.Bound // of the fabric, nil for none
 	// PrefixRoutes are the routers for GIDs of other subnets, the first that fits counts.
 	PrefixRoutes []guidfile.PrefixRoute
+
+	index *index
 }
 
 // Request is a message that arrived for the SA.
@@ -167,10 +169,8 @@ type Service struct {
 	cfg   Config
 	state State
 	f     *fabric.Fabric
-	owner []int32           // LID to port index
-	ends  []ib.GUID         // of f.EndPorts, in their order, which is that of the GUIDs
+	*index
 	alias map[ib.GUID]int32 // alias GUIDs, to port index
-	links []pathAttr        // by port: linkAttr
 
 	groups  map[ib.GID]*group
 	mlids   map[ib.LID]int // groups by multicast LID
@@ -215,6 +215,7 @@ func New(cfg Config) *Service {
 		cfg: cfg.withDefaults(), groups: map[ib.GID]*group{}, mlids: map[ib.LID]int{},
 		services: map[serviceID]*service{}, subsOf: map[ib.GUID][]*subscription{}, guids: map[ib.GUID]map[int]ib.GUID{},
 		alias:   map[ib.GUID]int32{},
+		index:   &index{},
 		perPort: map[ib.GUID]int{}, joins: map[ib.GUID]int{}, made: map[ib.GUID]int{}, refused: map[mad.Status]uint64{},
 	}
 }
@@ -249,16 +250,11 @@ func (s *Service) Counters() Counters {
 func (s *Service) SetState(now time.Duration, st State) (c Changes) {
 	s.now = now
 	old := s.f
-	s.state, s.f = st, st.Fabric
-	s.owner = st.Fabric.LIDs()
-	s.ends = s.ends[:0]
-	for _, e := range s.f.EndPorts {
-		s.ends = append(s.ends, s.f.Ports[e].GUID)
+	if st.index == nil {
+		st = st.Indexed()
 	}
-	s.links = slices.Grow(s.links[:0], len(s.f.Ports))
-	for i := range s.f.Ports {
-		s.links = append(s.links, s.findLink(int32(i)))
-	}
+	s.state, s.f, s.index = st, st.Fabric, st.index
+	s.state.index = nil
 	s.mlidCap = multicastLIDs(st.Fabric)
 	clear(s.alias)
 	for g, m := range s.guids {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 )
 
 // WriteMetrics writes the counters in Prometheus' text form.
@@ -45,6 +46,16 @@ func (x *Snapshot) WriteMetrics(w io.Writer) {
 	one("sa_requests_repeated_total", x.Counters.Again)
 	one("sa_requests_busy_total", x.Counters.Busy)
 	one("sa_requests_expired_total", x.Counters.Expired)
+	pauses, n := &x.Counters.Pauses, uint64(0)
+	for i, k := range pauses.AtMost {
+		le := "+Inf"
+		if n += k; i < len(PauseBounds) {
+			le = strconv.FormatFloat(PauseBounds[i].Seconds(), 'g', -1, 64)
+		}
+		fmt.Fprintf(w, "ibnetsm_pause_seconds_bucket{%s,le=%q} %d\n", l, le, n)
+	}
+	one("pause_seconds_sum", pauses.Sum.Seconds())
+	one("pause_seconds_count", n)
 	each := func(name, label string, m map[string]uint64) {
 		for _, k := range slices.Sorted(maps.Keys(m)) {
 			fmt.Fprintf(w, "ibnetsm_%s{%s,%s=%q} %d\n", name, l, label, k, m[k])

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"ibnetworkd/sm/mad"
@@ -25,9 +26,30 @@ type Counters struct {
 	Expired  uint64            `json:"sa_requests_expired"`  // not answered, because their senders had given up
 	Sent     map[string]uint64 `json:"sent"`                 // by method and attribute
 	Received map[string]uint64 `json:"received"`             // requests and traps
+	Pauses   Pauses            `json:"pauses"`
 
 	// What a manager sends has fewer kinds than that.
 	hot [32]hotCount
+}
+
+// Pauses are the times that requests of others had to wait, if there were any, while the
+// manager did work of its own.
+type Pauses struct {
+	Longest time.Duration `json:"longest_ns"`
+	Sum     time.Duration `json:"sum_ns"`
+	// AtMost counts them by PauseBounds, those above the last in the last.
+	AtMost [len(PauseBounds) + 1]uint64 `json:"at_most"`
+}
+
+// PauseBounds are the bounds of Pauses.AtMost.
+var PauseBounds = [...]time.Duration{time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond,
+	20 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond}
+
+func (p *Pauses) add(d time.Duration) {
+	i, _ := slices.BinarySearch(PauseBounds[:], d)
+	p.AtMost[i]++
+	p.Sum += d
+	p.Longest = max(p.Longest, d)
 }
 
 // hotCount counts one method and attribute: a map would show in the profile.
@@ -173,9 +195,14 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 		defer t.Stop()
 		ticks = t.C
 	}
+	searcher, _ := src.(smp.Searcher)
 	for {
-		more := true
+		more, searching := true, false
 		for more && fly < s.cfg.Window && s.win.spare() > 0 {
+			if searching = searcher != nil && !searcher.Search(); searching {
+				signal(s.in.wake) // others are served, without a wait
+				break
+			}
 			var r smp.Request
 			if r, more = src.Next(); !more {
 				break
@@ -240,6 +267,10 @@ var errNoAnswer = errors.New("no answer")
 
 // next serves what waits, for a moment, or one command, or waits for the timer.
 func (s *Subnet) next(ctx context.Context, timer <-chan time.Time) error {
+	if !s.servedAt.IsZero() {
+		s.counters.Pauses.add(time.Since(s.servedAt))
+	}
+	defer func() { s.servedAt = time.Now() }()
 	select {
 	case <-s.in.wake:
 		b, err := s.in.take()

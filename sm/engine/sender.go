@@ -32,11 +32,11 @@ type senders struct {
 	lids []int32
 }
 
-func newSenders(f *fabric.Fabric) *senders {
+func newSenders(f *fabric.Fabric, lids []int32) *senders {
 	if f == nil {
 		return nil
 	}
-	return &senders{fab: f, lids: f.LIDs()}
+	return &senders{fab: f, lids: lids}
 }
 
 // port is the end port that a packet came from, None if it is not known.

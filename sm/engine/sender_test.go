@@ -40,7 +40,7 @@ func TestSenders(t *testing.T) {
 	a, b := hosts[0], hosts[1]
 	f.Ports[a].LID, f.Ports[a].LMC = 8, 3
 	f.Ports[b].LID = 16
-	n := newSenders(f)
+	n := newSenders(f, f.LIDs())
 	of := func(l ib.LID) source { return n.source(&transport.Packet{LID: l}) }
 	for l := ib.LID(8); l < 16; l++ {
 		if of(l) != of(8) || of(l).kind != fromPort {

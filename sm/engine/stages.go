@@ -22,16 +22,29 @@ import (
 
 // assignLIDs gives every end port its LID, and carries over what is known of the
 // fabric to the indices of this one.
-func (w *sweep) assignLIDs(ctx context.Context) (err error) {
-	found, memory, opt := w.res.Fabric, w.s.prog.memory, lid.Options{LMC: w.s.cfg.LMC, Reassign: w.s.cfg.Reassign && w.first}
-	if w.lids, err = compute(ctx, w.s, func() lid.Result { return lid.Assign(found, memory, opt) }); err != nil {
+func (w *sweep) assignLIDs(ctx context.Context) error {
+	prog, res, opt := &w.s.prog, w.res, lid.Options{LMC: w.s.cfg.LMC, Reassign: w.s.cfg.Reassign && w.first}
+	type assigned struct {
+		lids  lid.Result
+		owner []int32
+		have  tables
+		shape bool
+	}
+	old, had, memory := prog.fabric, prog.have, prog.memory
+	a, err := compute(ctx, w.s, func() (a assigned) {
+		a.lids = lid.Assign(res.Fabric, memory, opt)
+		f := a.lids.Fabric
+		a.owner, a.have, a.shape = f.LIDs(), remap(old, &had, f, res), sameShape(old, f)
+		return a
+	})
+	if err != nil {
 		return err
 	}
+	w.lids, w.owner, w.have, w.sameShape = a.lids, a.owner, a.have, a.shape
 	w.warn("LIDs", w.lids.Warnings)
 	w.f = w.lids.Fabric
 	w.pol = w.s.cfg.Policy
 	w.pol.SMLID = w.f.Ports[w.f.SMPort].LID
-	w.have = w.s.remap(w.f, w.res)
 	w.bad, w.due = make([]bool, len(w.f.Nodes)), make([]bool, len(w.f.Nodes))
 	w.ownLFT, w.refusedKeys = make([]bool, len(w.f.Switches)), map[uint64]bool{}
 	w.unmapped, w.was = map[int32]bool{}, w.s.prog.want
@@ -85,7 +98,7 @@ func (w *sweep) readPKeys(ctx context.Context) error {
 // has the shape of the last.
 func (w *sweep) route(ctx context.Context) error {
 	s, f := w.s, w.f
-	if !sameShape(s.prog.fabric, f) || s.prog.want.lft == nil || s.prog.reroute {
+	if !w.sameShape || s.prog.want.lft == nil || s.prog.reroute {
 		s.prog.reroute = false
 		g := s.routed(f)
 		opt, q, own := w.routeOptions(g)
@@ -153,23 +166,26 @@ func (w *sweep) routeOptions(g *fabric.Fabric) (opt route.Options, q *qos.Option
 
 // planPKeys applies the partitions to the fabric.
 func (w *sweep) planPKeys(ctx context.Context) (err error) {
-	f, partitions, tables := w.f, w.s.cfg.Partitions, w.have.pkeys
-	if w.keys, err = compute(ctx, w.s, func() pkey.Plan { return pkey.Tables(f, partitions, tables) }); err != nil {
+	f, partitions, tables, enforce := w.f, w.s.cfg.Partitions, w.have.pkeys, w.s.cfg.Enforce
+	w.keys, err = compute(ctx, w.s, func() pkey.Plan {
+		keys := pkey.Tables(f, partitions, tables)
+		for _, e := range f.EndPorts {
+			// A host may restart after its table was read and before its port is
+			// Active, without a trace: a port in Init has either what was read or
+			// nothing.
+			if p := &f.Ports[e]; p.Num != 0 && p.Info.State() == ib.PortInit && tables[e] != nil && keys.Keys[e] == nil &&
+				!slices.Equal(keys.Members[e], pkey.PowerOn) {
+				keys.Keys[e], tables[e] = keys.Members[e], pkey.PowerOn
+			}
+		}
+		keys.Enforce(f, enforce, tables)
+		return keys
+	})
+	if err != nil {
 		return err
 	}
-	keys := &w.keys
-	for _, e := range f.EndPorts {
-		// A host may restart after its table was read and before its port is
-		// Active, without a trace: a port in Init has either what was read or
-		// nothing.
-		if p := &f.Ports[e]; p.Num != 0 && p.Info.State() == ib.PortInit && tables[e] != nil && keys.Keys[e] == nil &&
-			!slices.Equal(keys.Members[e], pkey.PowerOn) {
-			keys.Keys[e], tables[e] = keys.Members[e], pkey.PowerOn
-		}
-	}
-	keys.Enforce(f, w.s.cfg.Enforce, tables)
-	w.pol.Enforcement = keys.Enforcement
-	w.warn("routes and partitions", keys.Warnings)
+	w.pol.Enforcement = w.keys.Enforcement
+	w.warn("routes and partitions", w.keys.Warnings)
 	return nil
 }
 
@@ -238,11 +254,16 @@ func (w *sweep) serveFirst(ctx context.Context) error {
 	w.view = sa.State{Fabric: w.f, LFT: w.s.prog.want.lft, SL: w.s.prog.want.sl, MFT: w.have.mft, PKeys: w.keys.Members, Groups: w.keys.Groups,
 		SMs: w.s.smRecords(w.f), QoS: w.s.prog.want.qos, Policy: bound, PrefixRoutes: w.s.cfg.PrefixRoutes}
 	w.warn("paths to other subnets", sa.MissingRouters(w.f, w.s.cfg.PrefixRoutes))
-	if w.first {
-		w.s.followers.begin()
-		w.restore()
-		w.s.apply(w.s.served.admin.SetState(w.s.now(), w.view))
+	if !w.first {
+		return nil
 	}
+	view, err := compute(ctx, w.s, w.view.Indexed)
+	if err != nil {
+		return err
+	}
+	w.s.followers.begin()
+	w.restore()
+	w.s.apply(w.s.served.admin.SetState(w.s.now(), view))
 	return nil
 }
 
@@ -312,7 +333,7 @@ func (w *sweep) keep(context.Context) error {
 	}
 	s := w.s
 	s.sweeps.reregister, s.served.reregister = false, nil
-	s.prog.fabric, s.prog.owner = w.f, w.f.LIDs()
+	s.prog.fabric, s.prog.owner = w.f, w.owner
 	s.prog.have, s.prog.top, s.prog.memory = w.have, w.lids.Top, w.lids.Memory
 	s.prog.saved = s.prog.saved && !w.lids.Changed
 	return nil
@@ -338,8 +359,12 @@ func (w *sweep) setPorts(ctx context.Context, st program.Stage) error {
 }
 
 // serve lets the SA answer from the fabric as it is now.
-func (w *sweep) serve(context.Context) error {
-	w.s.apply(w.s.served.admin.SetState(w.s.now(), w.view))
+func (w *sweep) serve(ctx context.Context) error {
+	view, err := compute(ctx, w.s, w.view.Indexed)
+	if err != nil {
+		return err
+	}
+	w.s.apply(w.s.served.admin.SetState(w.s.now(), view))
 	return nil
 }
 

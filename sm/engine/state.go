@@ -48,6 +48,7 @@ type Subnet struct {
 	served served
 
 	counters Counters
+	servedAt time.Time                // when others' requests were last served
 	state    atomic.Pointer[Snapshot] // as published
 	cmds     chan func()              // for the owner
 	stopped  chan struct{}            // closed when Run returns

@@ -121,7 +121,7 @@ func (s *Subnet) publish() {
 		x.Drained = s.drains(x.Fabric)
 	}
 	if n := s.self.senders.Load(); n == nil && s.prog.shown != nil || n != nil && n.fab != s.prog.shown {
-		s.self.senders.Store(newSenders(s.prog.shown))
+		s.self.senders.Store(newSenders(s.prog.shown, s.prog.owner))
 	}
 	s.state.Store(x)
 	if s.cfg.Changed != nil {

@@ -28,13 +28,15 @@ type sweep struct {
 	sent         uint64    // SMPs that were sent before
 	first        bool      // as master: nothing that is programmed is known
 
-	res  *discover.Result
-	f    *fabric.Fabric // what was found, and what each answer changes
-	lids lid.Result
-	pol  program.Policy
-	have tables // the known contents of f
-	keys pkey.Plan
-	view sa.State // what the SA answers from
+	res       *discover.Result
+	f         *fabric.Fabric // what was found, and what each answer changes
+	lids      lid.Result
+	owner     []int32 // LIDs of f
+	sameShape bool    // as the last
+	pol       program.Policy
+	have      tables // the known contents of f
+	keys      pkey.Plan
+	view      sa.State // what the SA answers from
 
 	sets        int             // requests that change something, without Arm and Activate
 	failed      int             // of those, how many were not answered with success

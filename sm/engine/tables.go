@@ -28,9 +28,10 @@ func newTables(f *fabric.Fabric) tables {
 		lanes: program.Lanes{VLs: make([]uint8, ports), In: make([]bool, ports)}, kept: make([]bool, ports)}
 }
 
-// remap carries the known contents over to a new set of indices.
-func (s *Subnet) remap(f *fabric.Fabric, res *discover.Result) tables {
-	t, old, had := newTables(f), s.prog.fabric, &s.prog.have
+// remap carries the known contents of the nodes of a fabric, which may be nil, over to
+// the indices of a new one.
+func remap(old *fabric.Fabric, had *tables, f *fabric.Fabric, res *discover.Result) tables {
+	t := newTables(f)
 	t.pkeys = res.PKeys
 	if old == nil {
 		for i := range t.unknownMFT {

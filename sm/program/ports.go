@@ -193,19 +193,38 @@ type Ports struct {
 	Done       func(*smp.Reply)
 	Count      int // requests made
 	next       int32
+	found      smp.Request // by Search, if it has a method
+}
+
+// portsOnce is how many ports are compared in one search.
+const portsOnce = 1 << 11
+
+// Search implements smp.Searcher.
+func (s *Ports) Search() bool {
+	for n := 0; s.found.Method == 0 && s.next < int32(len(s.Fabric.Ports)); n++ {
+		if n == portsOnce {
+			return false
+		}
+		i := s.next
+		s.next++
+		if r, ok := s.request(i); ok && (s.Skip == nil || !s.Skip(i)) {
+			s.found = r
+		}
+	}
+	return true
 }
 
 // Next implements smp.Source.
 func (s *Ports) Next() (smp.Request, bool) {
-	for s.next < int32(len(s.Fabric.Ports)) {
-		i := s.next
-		s.next++
-		if r, ok := s.request(i); ok && (s.Skip == nil || !s.Skip(i)) {
-			s.Count++
-			return r, true
-		}
+	for !s.Search() {
 	}
-	return smp.Request{}, false
+	r := s.found
+	if r.Method == 0 {
+		return r, false
+	}
+	s.found.Method = 0
+	s.Count++
+	return r, true
 }
 
 // Step implements smp.Source.

@@ -342,3 +342,44 @@ func TestReadPKeys(t *testing.T) {
 		t.Errorf("failed %v, want %v", src.Failed, hosts[3:])
 	}
 }
+
+// A search compares a part of the tables, and the requests are those of Next alone.
+func TestSearch(t *testing.T) {
+	f := gen.LIDs(gen.FatTree3(36, 6, 27), 0)
+	const n = 1 << 15
+	have, want := make([][]uint8, len(f.Switches)), make([][]uint8, len(f.Switches))
+	for i := range have {
+		have[i], want[i] = make([]uint8, n), make([]uint8, n)
+	}
+	last := len(want) - 1
+	want[0][70], want[last][n-1] = 1, 1
+	for i := range f.Ports {
+		f.Ports[i].Known = true
+	}
+	end := f.EndPorts[len(f.EndPorts)-1]
+	for name, tt := range map[string]struct {
+		make func() smp.Searcher
+		reqs int
+	}{
+		"LFT": {func() smp.Searcher { return &program.LFT{Fabric: f, Have: have, Want: want} }, 2},
+		"Ports": {func() smp.Searcher {
+			return &program.Ports{Fabric: f, Policy: program.DefaultPolicy(), Skip: func(i int32) bool { return i != end }}
+		}, 1},
+	} {
+		plain := all(tt.make())
+		var reqs []smp.Request
+		searches := 0
+		for s := tt.make(); ; {
+			for searches++; !s.Search(); searches++ {
+			}
+			r, ok := s.Next()
+			if !ok {
+				break
+			}
+			reqs = append(reqs, r)
+		}
+		if len(reqs) != tt.reqs || cmp.Diff(plain, reqs) != "" || searches < len(reqs)+3 {
+			t.Errorf("%s: %d requests in %d searches, %d of Next alone", name, len(reqs), searches, len(plain))
+		}
+	}
+}

@@ -61,35 +61,48 @@ type LFT struct {
 	Have, Want [][]uint8
 	Done       func(*smp.Reply)
 	Count      int // requests made
-	sw, at     int
+	sw, at     int // the block that is compared next
 }
 
-// Next implements smp.Source.
-func (l *LFT) Next() (smp.Request, bool) {
-	for ; l.sw < len(l.Fabric.Switches); l.sw, l.at = l.sw+1, 0 {
+// blocksOnce is how many blocks are compared in one search.
+const blocksOnce = 1 << 13
+
+// Search implements smp.Searcher.
+func (l *LFT) Search() bool {
+	for n := 0; l.sw < len(l.Fabric.Switches); l.sw, l.at = l.sw+1, 0 {
 		var h []uint8
 		if l.sw < len(l.Have) {
 			h = l.Have[l.sw]
 		}
-		w := l.Want[l.sw]
-		for l.at < len(w) {
-			at := l.at
-			l.at += LFTBlock
-			if h != nil && same(h, w, at) {
-				continue
+		for w := l.Want[l.sw]; l.at < len(w); l.at += LFTBlock {
+			if h == nil || !same(h, w, l.at) {
+				return true
 			}
-			r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrLFT, Mod: uint32(at / LFTBlock),
-				Path: l.Fabric.Nodes[l.Fabric.Switches[l.sw].Node].Path, Tag: uint64(l.sw), MKey: Key(l.Fabric,
-					l.Fabric.Port(l.Fabric.Switches[l.sw].Node, 0))}
-			n := copy(r.Data[:], w[at:])
-			for ; n < LFTBlock; n++ {
-				r.Data[n] = 255
+			if n++; n > blocksOnce {
+				return false
 			}
-			l.Count++
-			return r, true
 		}
 	}
-	return smp.Request{}, false
+	return true
+}
+
+// Next implements smp.Source.
+func (l *LFT) Next() (smp.Request, bool) {
+	for !l.Search() {
+	}
+	if l.sw == len(l.Fabric.Switches) {
+		return smp.Request{}, false
+	}
+	at, w, node := l.at, l.Want[l.sw], l.Fabric.Switches[l.sw].Node
+	r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrLFT, Mod: uint32(at / LFTBlock), Path: l.Fabric.Nodes[node].Path, Tag: uint64(l.sw),
+		MKey: Key(l.Fabric, l.Fabric.Port(node, 0))}
+	n := copy(r.Data[:], w[at:])
+	for ; n < LFTBlock; n++ {
+		r.Data[n] = 255
+	}
+	l.at += LFTBlock
+	l.Count++
+	return r, true
 }
 
 // Step implements smp.Source.
@@ -144,6 +157,9 @@ func (l *ReadLFT) Late(uint64) {}
 
 // same compares one block, a row's end counting as 255.
 func same(h, w []uint8, at int) bool {
+	if end := at + LFTBlock; end <= len(h) && end <= len(w) {
+		return string(h[at:end]) == string(w[at:end])
+	}
 	if at >= len(h) {
 		return false // never written
 	}

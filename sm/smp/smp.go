@@ -61,6 +61,15 @@ type Source interface {
 	Late(tag uint64)
 }
 
+// Searcher is a Source that may search long for its next request. Its caller does other
+// things between two calls of Search.
+type Searcher interface {
+	Source
+	// Search searches for a part of a millisecond, and reports whether Next gives what it
+	// gives at once.
+	Search() bool
+}
+
 // List is a Source of independent requests, in order.
 type List struct {
 	Requests []Request

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -20,14 +21,13 @@ import (
 
 // stormSample is what hosts saw of a subnet while its cables were cut.
 type stormSample struct {
-	Cuts              int
-	Before, During    int                      // answers of the SA a second; During is the least
-	Mean              int                      // of the storm
-	Slowest, Slowest0 map[string]time.Duration // answers to SMInfo, by host: in the storm, and before
-	Unanswered        int                      // questions for SMInfo, of Asked
-	Asked             int
-	Changes           []string // managers that were seen in another state than before
-	After             time.Duration
+	Cuts               int
+	Before, All, Worst phase                    // of the SA: without a storm, in the storm, in its worst second
+	Slowest, Slowest0  map[string]time.Duration // answers to SMInfo, by host: in the storm, and before
+	Unanswered         int                      // questions for SMInfo, of Asked
+	Asked              int
+	Changes            []string // managers that were seen in another state than before
+	After              time.Duration
 }
 
 const (
@@ -65,7 +65,8 @@ func benchStorm(t *tools, o options) (s stormSample, err error) {
 	defer srv.Close()
 	fmt.Fprintf(out, "storm; %s, %s; load average %s\n", name, stormHosts, load())
 	begin := time.Now()
-	master, err := r.run("ibnetsm", "H-00001", 10, true)
+	socket := filepath.Join(dir, "master.sock")
+	master, err := r.run("ibnetsm", "H-00001", 10, true, "--socket="+socket)
 	if err != nil {
 		return s, err
 	}
@@ -81,12 +82,18 @@ func benchStorm(t *tools, o options) (s stormSample, err error) {
 	if err := w.add(sim, "H-00001", mad.SMMaster, time.Minute); err != nil {
 		return s, err
 	}
+	who := programs{masterCPU: {master.cmd.Process.Pid}, ownCPU: {os.Getpid()}}
 	for i, kind := range []string{"ibnetsm", "opensm"} {
+		if !slices.Contains(o.sms, kind) {
+			continue
+		}
 		host := fmt.Sprintf("H-%05d", 2+i)
 		begin := time.Now()
-		if _, err := r.run(kind, host, 5-i, true); err != nil {
+		m, err := r.run(kind, host, 5-i, true)
+		if err != nil {
 			return s, err
 		}
+		who[standbyCPU] = append(who[standbyCPU], m.cmd.Process.Pid)
 		if err := w.add(sim, host, mad.SMStandby, 15*time.Minute); err != nil {
 			return s, fmt.Errorf("%s: %w", kind, err)
 		}
@@ -95,7 +102,7 @@ func benchStorm(t *tools, o options) (s stormSample, err error) {
 	if err := w.add(sim, "H-00013", noManager, time.Minute); err != nil {
 		return s, err
 	}
-	err = storm(f, sim, w, &s)
+	err = storm(f, sim, w, who, socket, &s)
 	return s, err
 }
 
@@ -113,8 +120,8 @@ func stormFabric(name string) (*fabric.Fabric, error) {
 }
 
 // storm cuts the cables, and measures.
-func storm(f *fabric.Fabric, sim *simfabric.Sim, w *watch, s *stormSample) error {
-	q, err := keepAsking(sim, "H-00011", f)
+func storm(f *fabric.Fabric, sim *simfabric.Sim, w *watch, who programs, socket string, s *stormSample) error {
+	q, err := keepAsking(sim, "H-00011", f, who)
 	if err != nil {
 		return err
 	}
@@ -122,10 +129,17 @@ func storm(f *fabric.Fabric, sim *simfabric.Sim, w *watch, s *stormSample) error
 	time.Sleep(time.Second) // to find a host takes the simulator's lock: what was asked meanwhile does not count
 	w.reset()
 	q.reset()
+	start, err := pausesOf(socket)
+	if err != nil {
+		return err
+	}
 	time.Sleep(stormQuiet)
-	rates := q.reset()
-	s.Before = sum(rates) / max(1, len(rates))
+	s.Before = sumOf(q.reset())
 	s.Slowest0, _, _, _ = w.reset()
+	quiet, err := pausesOf(socket)
+	if err != nil {
+		return err
+	}
 	cables := cablesOf(f)
 	rand.New(rand.NewPCG(1, 1)).Shuffle(len(cables), func(i, j int) { cables[i], cables[j] = cables[j], cables[i] })
 	var down []int32
@@ -148,10 +162,14 @@ func storm(f *fabric.Fabric, sim *simfabric.Sim, w *watch, s *stormSample) error
 			}
 		}
 	}
-	rates = q.reset()
+	seconds := q.reset()
 	s.Slowest, s.Asked, s.Unanswered, s.Changes = w.reset()
-	if len(rates) > 0 {
-		s.During, s.Mean = slices.Min(rates), sum(rates)/len(rates)
+	if s.All = sumOf(seconds); len(seconds) > 0 {
+		s.Worst = slices.MinFunc(seconds, func(a, b phase) int { return a.rate() - b.rate() })
+	}
+	storm, err := pausesOf(socket)
+	if err != nil {
+		return err
 	}
 	for len(down) > 0 {
 		if err := restore(); err != nil {
@@ -164,8 +182,11 @@ func storm(f *fabric.Fabric, sim *simfabric.Sim, w *watch, s *stormSample) error
 	}
 	s.After = time.Since(begin)
 	fmt.Fprintf(out, "%d cables cut, one each %v, %d out at one time; load average %s\n", s.Cuts, stormEvery, stormDown, load())
-	fmt.Fprintf(out, "SA answers a second: %d before; in the storm %d, at least %d in any second (%.2f)\n", s.Before, s.Mean, s.During,
-		float64(s.During)/float64(max(1, s.Before)))
+	fmt.Fprintf(out, "SA answers a second: %d before; in the storm %d, at least %d in any second (%.2f)\n", s.Before.rate(), s.All.rate(),
+		s.Worst.rate(), float64(s.Worst.rate())/float64(max(1, s.Before.rate())))
+	fmt.Fprintf(out, "before: %v\nin the storm: %v\nin its worst second: %v\n", &s.Before, &s.All, &s.Worst)
+	fmt.Fprintf(out, "requests waited for the master's own work: before %s; in the storm %s\n", pausesBetween(&start, &quiet),
+		pausesBetween(&quiet, &storm))
 	for _, host := range slices.Sorted(maps.Keys(s.Slowest)) {
 		fmt.Fprintf(out, "SMInfo of %s: slowest answer %v before, %v in the storm\n", host,
 			s.Slowest0[host].Round(time.Microsecond), s.Slowest[host].Round(time.Microsecond))
@@ -173,13 +194,6 @@ func storm(f *fabric.Fabric, sim *simfabric.Sim, w *watch, s *stormSample) error
 	fmt.Fprintf(out, "SMInfo: %d of %d not answered within a second\n", s.Unanswered, s.Asked)
 	fmt.Fprintf(out, "changes of roles: %d %v; all ports Active %.1f s after the last cable\n", len(s.Changes), s.Changes, s.After.Seconds())
 	return nil
-}
-
-func sum(l []int) (n int) {
-	for _, k := range l {
-		n += k
-	}
-	return n
 }
 
 // cablesOf are the cables between switches, by one of their ports.
@@ -313,79 +327,4 @@ func smState(ctx context.Context, c transport.Transport, lid ib.LID, tid uint64)
 			return i.State, ok
 		}
 	}
-}
-
-// asking keeps 64 requests for paths under way.
-type asking struct {
-	mu    sync.Mutex
-	rates []int // by whole second
-	end   func()
-}
-
-func keepAsking(sim *simfabric.Sim, host string, f *fabric.Fabric) (*asking, error) {
-	c, err := client(sim, host)
-	if err != nil {
-		return nil, err
-	}
-	port, err := c.Port()
-	if err != nil {
-		return nil, err
-	}
-	q := &asking{}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	q.end = func() { cancel(); <-done; c.Close() }
-	self := ib.MakeGID(ib.DefaultPrefix, sim.FindHost(host)[0].PortGUID)
-	fill := func(n int) (p transport.Packet) {
-		p.LID, p.QPN, p.Timeout = port.SMLID, 1, time.Second
-		h := mad.NewSA(mad.MethodGet, mad.AttrPathRecord, uint32(n), mad.CompPRDGID|mad.CompPRSGID|mad.CompPRNumbPath|mad.CompPRReversible)
-		to := ib.MakeGID(ib.DefaultPrefix, f.Ports[f.EndPorts[n*97%len(f.EndPorts)]].GUID)
-		rec := mad.PathRecord{SGID: self, DGID: to, NumbPath: 1, Reversible: true}
-		p.SetMessage(rec.Append(h.Append(p.MAD[:0])), false)
-		return p
-	}
-	go func() {
-		defer close(done)
-		const window = 64
-		in := make([]transport.Packet, window)
-		n, good, since := 0, 0, time.Now()
-		for open := 0; ctx.Err() == nil; {
-			for ; open < window; open++ {
-				p := fill(n)
-				if n++; c.Send(&p) != nil {
-					return
-				}
-			}
-			k, err := c.Recv(ctx, in)
-			if err != nil {
-				return
-			}
-			for i := range in[:k] {
-				if in[i].Err != nil || mad.MethodOf(&in[i].MAD).IsResponse() {
-					open--
-				}
-				if in[i].Err == nil && mad.StatusOf(&in[i].MAD) == 0 {
-					good++
-				}
-			}
-			if time.Since(since) >= time.Second {
-				q.mu.Lock()
-				q.rates = append(q.rates, int(float64(good)/time.Since(since).Seconds()))
-				q.mu.Unlock()
-				good, since = 0, time.Now()
-			}
-		}
-	}()
-	return q, nil
-}
-
-func (q *asking) close() { q.end() }
-
-// reset gives the answers of each second since the last, and begins again.
-func (q *asking) reset() []int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	l := q.rates
-	q.rates = nil
-	return l
 }

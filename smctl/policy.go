@@ -30,10 +30,13 @@ func PolicyOf(u *units.Unit) Policy {
 	p.HopWeightsFile, p.GUID2LIDFile, p.PrefixRoutesFile = s.HopWeightsFile.Or(""), s.GUID2LIDFile.Or(""), s.PrefixRoutesFile.Or("")
 	p.GUIDRoutingOrderFile = s.GUIDRoutingOrderFile.Or("")
 	p.MKeyProtect, p.Retries, p.Window = number(s.MKeyProtect), number(s.Retries), number(s.Window)
-	p.MKeyLease, p.Sweep, p.Timeout = span(s.MKeyLeaseSec), span(s.SweepSec), span(s.TimeoutSec)
+	p.MKeyLease, p.Sweep, p.Timeout, p.Poll = span(s.MKeyLeaseSec), span(s.SweepSec), span(s.TimeoutSec), span(s.PollSec)
 	p.QoS, p.Verbose = yes(s.QoS), yes(s.Verbose)
 	if s.PartitionEnforcement.Set {
 		p.Enforcement = s.PartitionEnforcement.V.String()
+	}
+	if s.Reregister.Set {
+		p.Reregister = s.Reregister.V.String()
 	}
 	for i := range s.Partition {
 		p.Partitions += s.Partition[i].V + "\n"

@@ -42,6 +42,8 @@ func Settings(p Policy) string {
 	}
 	add("PartitionEnforcement", p.Enforcement)
 	add("SweepSec", p.Sweep)
+	add("PollSec", p.Poll)
+	add("Reregister", p.Reregister)
 	add("TimeoutSec", p.Timeout)
 	add("Retries", p.Retries)
 	add("Window", p.Window)

@@ -79,6 +79,7 @@ type Policy struct {
 	GUID2LIDFile, PrefixRoutesFile  string
 	GUIDRoutingOrderFile            string
 	Sweep, Timeout, Retries, Window string
+	Poll, Reregister                string
 	Verbose                         string
 	// StopWhenForeignMaster stops the local one after StopDelay of a better master;
 	// otherwise it stays as standby.

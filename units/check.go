@@ -574,5 +574,7 @@ func (p *parser) checkEngine() {
 	only("KeyFile", s.KeyFile.Set, s.KeyFile.Pos, "m_key, sm_key and sa_key in /etc/opensm/opensm.conf")
 	only("MKeyProtect", s.MKeyProtect.Set, s.MKeyProtect.Pos, "m_key_protection_level in /etc/opensm/opensm.conf")
 	only("MKeyLeaseSec", s.MKeyLeaseSec.Set, s.MKeyLeaseSec.Pos, "m_key_lease_period in /etc/opensm/opensm.conf")
+	only("PollSec", s.PollSec.Set, s.PollSec.Pos, "sminfo_polling_timeout in /etc/opensm/opensm.conf")
+	only("Reregister", s.Reregister.Set, s.Reregister.Pos, "no_clients_rereg in /etc/opensm/opensm.conf")
 	only("QoS", s.QoS.Set, s.QoS.Pos, "qos in /etc/opensm/opensm.conf")
 }

@@ -116,6 +116,7 @@ var (
 	}
 	manageWords       = []word[Manage]{{ManageAuto, "auto"}, {ManageAlways, "always"}, {ManageNo, "no"}}
 	enforcementWords  = []word[Enforcement]{{EnforceBoth, "both"}, {EnforceIn, "in"}, {EnforceOut, "out"}, {EnforceOff, "off"}}
+	reregisterWords   = []word[Reregister]{{ReregisterAuto, "auto"}, {ReregisterAlways, "always"}, {ReregisterNever, "never"}}
 	engineWords       = []word[Engine]{{EngineBuiltin, "builtin"}, {EngineOpenSM, "opensm"}}
 	portTypeWords     = []word[PortType]{{PortTypeIB, "ib"}, {PortTypeEth, "eth"}, {PortTypeAuto, "auto"}}
 	trustWords        = []word[Trust]{{TrustPCP, "pcp"}, {TrustDSCP, "dscp"}}
@@ -185,6 +186,9 @@ func (m Manage) String() string { return printWord(manageWords, m) }
 
 // String prints the word of the unit file.
 func (e Enforcement) String() string { return printWord(enforcementWords, e) }
+
+// String prints the word of the unit file.
+func (r Reregister) String() string { return printWord(reregisterWords, r) }
 
 // String prints the word of the unit file.
 func (e Engine) String() string { return printWord(engineWords, e) }

@@ -38,6 +38,8 @@ type SubnetManager struct {
 	PrefixRoutesFile     Value[string]
 	GUID2LIDFile         Value[string]
 	SweepSec             Value[time.Duration]
+	PollSec              Value[time.Duration]
+	Reregister           Value[Reregister]
 	TimeoutSec           Value[time.Duration]
 	Retries              Value[int]
 	Window               Value[int]
@@ -53,6 +55,16 @@ const (
 	EnforceIn
 	EnforceOut
 	EnforceOff
+)
+
+// Reregister is which hosts register again after a takeover with a complete copy.
+type Reregister uint8
+
+// The values of Reregister=.
+const (
+	ReregisterAuto Reregister = iota
+	ReregisterAlways
+	ReregisterNever
 )
 
 // Manage says when a subnet manager runs for the port.

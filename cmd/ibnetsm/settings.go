@@ -47,6 +47,8 @@ var settings = map[string]func(o *options, value string) error{
 	"QoS":                  boolean(func(o *options) *bool { return &o.qos }),
 	"Verbose":              boolean(func(o *options) *bool { return &o.verbose }),
 	"SweepSec":             duration(func(o *options) *time.Duration { return &o.sweep }),
+	"PollSec":              duration(func(o *options) *time.Duration { return &o.poll }),
+	"Reregister":           text(func(o *options) *string { return &o.reregister }),
 	"TimeoutSec":           duration(func(o *options) *time.Duration { return &o.timeout }),
 	"Retries":              count(func(o *options) *int { return &o.retries }),
 	"Window":               count(func(o *options) *int { return &o.window }),

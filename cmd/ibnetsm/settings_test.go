@@ -40,6 +40,7 @@ func TestSettings(t *testing.T) {
 	keys := file("keys", "# ours\nMKey=0x1234\nSMKey = 7\nSAKey=0x9\n", 0o600)
 	all := smctl.Policy{Priority: 5, SubnetPrefix: 0xfec0000000000007, RoutingEngine: "updn, ftree", LMC: 2, KeyFile: keys,
 		MKeyProtect: "2", MKeyLease: "30s",
+		Poll: "2s", Reregister: "never",
 		QoS: "yes", Enforcement: "in", Sweep: "3s", Timeout: "300ms", Retries: "7", Window: "9", NodeNameMap: "/n", Verbose: "yes",
 		PartitionsFile: "/p", QoSPolicyFile: "/q",
 		RootGUIDFile: "/r", CNGUIDFile: "/c", IOGUIDFile: "/i", HopWeightsFile: "/h", GUID2LIDFile: "/l", PrefixRoutesFile: "/x",
@@ -58,7 +59,8 @@ func TestSettings(t *testing.T) {
 	}
 	if o.priority != 5 || o.prefix != 0xfec0000000000007 || o.routing != "updn,ftree" || o.lmc != 2 || o.mKey != 0x1234 ||
 		o.smKey != 7 || o.saKey != 9 ||
-		o.protect != 2 || o.lease != 30 || !o.qos || o.enforce != "in" || o.sweep != 3*time.Second || o.timeout != 300*time.Millisecond ||
+		o.protect != 2 || o.lease != 30 || !o.qos || o.enforce != "in" || o.sweep != 3*time.Second || o.poll != 2*time.Second ||
+		o.reregister != "never" || o.timeout != 300*time.Millisecond ||
 		o.retries != 7 ||
 		o.window != 9 || o.names != "/n" || o.policy != "/q" || o.roots+o.compute+o.io+o.hops+o.lids+o.prefixes != "/r/c/i/h/l/x" ||
 		!o.verbose || o.partitions != "/p" || len(o.rules) != 2 {

@@ -105,6 +105,15 @@ func (m *manager) more(it *item, key, value string) {
 		m.guard = append(m.guard, l)
 	case "part_enforce", "no_partition_enforcement":
 		m.enforce = append(m.enforce, l)
+	case "no_clients_rereg":
+		switch value {
+		case "TRUE":
+			m.set("Reregister", "never", it)
+		case "FALSE":
+			it.unneeded(whyOpenSM)
+		default:
+			it.left(whyValue)
+		}
 	case "sweep_interval":
 		number(10, "SweepSec", plain)
 	case "transaction_timeout":

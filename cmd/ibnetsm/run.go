@@ -177,7 +177,7 @@ func (d *daemon) configure(now *options) error {
 		threads.port(p)
 		c := *d.config.Load()
 		c.Log, c.Computing = d.log, threads.compute
-		c.Store, c.Drains = now.store(p), now.drains(p)
+		c.Store, c.Drains, c.Routes = now.store(p), now.drains(p), now.routes(p)
 		c.Changed = func(x *engine.Snapshot) { d.status.state(p, x) }
 		return c
 	}
@@ -275,7 +275,7 @@ var errRestart = errors.New("settings changed that need a restart")
 // subnet manager can apply.
 func sameFixed(a, b engine.Config) bool {
 	for _, c := range []*engine.Config{&a, &b} {
-		c.Partitions, c.Names, c.Log, c.Store, c.Drains, c.Changed = partition.Config{}, nil, nil, nil, nil, nil
+		c.Partitions, c.Names, c.Log, c.Store, c.Drains, c.Routes, c.Changed = partition.Config{}, nil, nil, nil, nil, nil, nil
 		c.Route, c.PrefixRoutes, c.LIDs = route.Options{}, nil, nil // LIDs are for a start
 	}
 	return reflect.DeepEqual(a, b)

@@ -31,6 +31,9 @@ func (o *options) store(p serve.Port) engine.Store {
 // drains is where the drained switches of the subnet of a port are saved.
 func (o *options) drains(p serve.Port) engine.Store { return o.stored("drained", p) }
 
+// routes is where the routes of the subnet of a port are saved.
+func (o *options) routes(p serve.Port) engine.Store { return o.stored("routes", p) }
+
 func (o *options) stored(what string, p serve.Port) engine.Store {
 	dir := o.stateFolder()
 	if dir == "" {

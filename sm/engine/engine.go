@@ -89,6 +89,7 @@ type Config struct {
 	// PrefixRoutes are the routers for GIDs of other subnets.
 	PrefixRoutes []guidfile.PrefixRoute
 	LIDs         []guidfile.LIDs // of ports that Store has none for, as another manager had them
+	Routes       Store           // keeps the routes in force; nil computes them again at each start
 	Drains       Store           // keeps the drained switches; nil forgets them with the process
 	Log          *slog.Logger
 	// Changed, if set, is given each state that is published, the first when the

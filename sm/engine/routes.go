@@ -24,13 +24,18 @@ type routes struct {
 	qos    *qos.Tables
 	trunk  []uint8   // the tree that multicast takes, see route.Result
 	at     []ib.GUID // of the switches, by the index that sl is by
+
+	noTree   string // see route.Result
+	warnings []string
+	kept     bool // in Config.Routes
 }
 
 // built is what was computed for a fabric.
 type built struct {
 	route.Result
 	qos       *qos.Tables
-	err, lack error // no routes; no lanes for the service levels
+	err, lack error       // no routes; no lanes for the service levels
+	known     *remembered // what was in force before the start, nil for nothing
 }
 
 func build(f *fabric.Fabric, opt route.Options, q *qos.Options) (b built) {

@@ -102,9 +102,16 @@ func (w *sweep) route(ctx context.Context) error {
 		s.prog.reroute = false
 		g := s.routed(f)
 		opt, q, own := w.routeOptions(g)
-		r, err := compute(ctx, s, func() built { return build(g, opt, q) })
+		var last *remembered
+		if w.first && s.copied.regs == nil {
+			last = s.readRoutes()
+		}
+		r, err := compute(ctx, s, func() built { return last.recall(g, opt, q) })
 		if err != nil {
 			return err
+		}
+		if r.known != nil {
+			s.prog.levels = pathLevels{r.known.SL, r.known.At}
 		}
 		if r.lack != nil {
 			s.warnOnce("layers", "routing does without service levels", "why", r.lack)
@@ -116,7 +123,7 @@ func (w *sweep) route(ctx context.Context) error {
 		s.compareRoutes(&r.Result)
 		s.sayDrains(f)
 		s.prog.want = routes{lft: r.LFT, sl: r.SL, layers: r.NumLayers, engine: r.Engine, order: r.Order, worst: r.Worst, levels: opt.Layers,
-			bound: r.Bound, qos: r.qos, trunk: r.Trunk, at: g.SwitchGUIDs()}
+			bound: r.Bound, qos: r.qos, trunk: r.Trunk, at: g.SwitchGUIDs(), noTree: r.NoTree, warnings: r.Warnings}
 		s.served.mcastDirty = s.served.mcastDirty || !slices.Equal(opt.Trunk, r.Trunk)
 		if r.SL != nil && len(own) > 0 {
 			s.warnOnce("policy", "routes need service levels for themselves here, those chosen for something else are not used",

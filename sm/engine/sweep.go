@@ -73,6 +73,7 @@ var stages = [...]stage{
 	(*sweep).activate,
 	(*sweep).serve,
 	(*sweep).multicast,
+	(*sweep).remember,
 }
 
 // errNoRoutes ends a sweep for whose fabric no routes can be computed.

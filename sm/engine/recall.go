@@ -1,0 +1,155 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"ibnetworkd/ib"
+	"ibnetworkd/internal/version"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/qos"
+	"ibnetworkd/sm/route"
+)
+
+// remembered is what Config.Routes keeps of routes in force. A manager that starts again
+// and finds these tables takes them for its own: what was computed step by step, along
+// with hosts and cables, is not what would be computed from nothing.
+type remembered struct {
+	Version  string       `json:"version"` // of the program
+	For      string       `json:"for"`     // sum of the fabric and the options
+	Tables   string       `json:"tables"`  // sum of the forwarding tables
+	Engine   string       `json:"engine"`
+	Layers   int          `json:"layers"`
+	Worst    float64      `json:"worst"`
+	Bound    float64      `json:"bound"`
+	NoTree   string       `json:"no_tree,omitempty"`
+	Order    []ib.GUID    `json:"order,omitempty"`
+	At       []ib.GUID    `json:"at"` // the switches that the next two are by
+	SL       route.Layers `json:"sl,omitempty"`
+	Trunk    []uint8      `json:"trunk,omitempty"`
+	Warnings []string     `json:"warnings,omitempty"`
+}
+
+// readRoutes reads what a manager of this port remembered of its routes, nil without it.
+func (s *Subnet) readRoutes() *remembered {
+	if s.cfg.Routes == nil {
+		return nil
+	}
+	b, err := s.cfg.Routes.Load()
+	if err != nil {
+		s.log.Warn("remembered routes are not used", "err", err)
+		return nil
+	}
+	m := new(remembered)
+	if len(b) == 0 || json.Unmarshal(b, m) != nil || !m.valid() {
+		return nil
+	}
+	return m
+}
+
+func (m *remembered) valid() bool {
+	n := len(m.At)
+	return (m.Trunk == nil || len(m.Trunk) == n) &&
+		(m.SL == nil || len(m.SL) == n && !slices.ContainsFunc(m.SL, func(row []uint8) bool { return len(row) != n }))
+}
+
+// recall gives the routes that were remembered, if the fabric has their tables and nothing
+// that they depend on has changed; else routes that follow these tables.
+func (m *remembered) recall(g *fabric.Fabric, opt route.Options, q *qos.Options) built {
+	if m == nil || m.Tables != sumTables(g, opt.Previous) {
+		return build(g, opt, q)
+	}
+	if m.Version == version.String() && m.For == sumFor(g, &opt) && slices.Equal(m.At, g.SwitchGUIDs()) {
+		b := built{Result: route.Result{LFT: opt.Previous, Engine: m.Engine, SL: m.SL, NumLayers: m.Layers, Order: m.Order, Trunk: m.Trunk,
+			Worst: m.Worst, Bound: m.Bound, NoTree: m.NoTree, Warnings: m.Warnings}, known: m}
+		if q == nil {
+			return b
+		}
+		if b.qos, b.lack = qos.Build(g, b.NumLayers, *q); b.lack == nil || b.NumLayers <= 1 {
+			return b
+		}
+	}
+	opt.Order, opt.SL, opt.Trunk = m.Order, m.SL.Carry(m.At, g), route.CarryTrunk(m.Trunk, m.At, g)
+	b := build(g, opt, q)
+	b.known = m
+	return b
+}
+
+// remember keeps the routes in force for the next start, unless more is to be done first.
+func (w *sweep) remember(ctx context.Context) error {
+	s := w.s
+	r := &s.prog.want
+	if s.cfg.Routes == nil || r.kept || w.failed > 0 || s.ev.any() || s.prog.reroute {
+		return nil
+	}
+	g := s.routed(w.f)
+	opt := s.cfg.Route
+	opt.Layers, opt.OwnLevels = r.levels, len(s.cfg.ownLevels()) > 0
+	m := remembered{Version: version.String(), Engine: r.engine, Layers: r.layers, Worst: r.worst, Bound: r.bound, NoTree: r.noTree,
+		Order: r.order, At: r.at, SL: r.sl, Trunk: r.trunk, Warnings: r.warnings}
+	err, left := compute(ctx, s, func() error {
+		m.For, m.Tables = sumFor(g, &opt), sumTables(g, r.lft)
+		b, err := json.Marshal(m)
+		if err != nil {
+			return err
+		}
+		return s.cfg.Routes.Save(b)
+	})
+	if left != nil {
+		return left
+	}
+	if err != nil {
+		s.warnOnce("remember", "routes are not remembered", "err", err)
+		return nil
+	}
+	r.kept = true
+	return nil
+}
+
+// sumFor is a sum of what routes depend on: the shape of the fabric, as sameShape has it,
+// and the options, without what is in force.
+func sumFor(g *fabric.Fabric, opt *route.Options) string {
+	h := sha256.New()
+	o := *opt
+	o.Previous, o.Order, o.SL, o.Trunk = nil, nil, nil, nil
+	fmt.Fprintf(h, "%+v\n", o)
+	b := make([]byte, 0, 1<<12)
+	for i := range g.Ports {
+		p := &g.Ports[i]
+		n := &g.Nodes[p.Node]
+		b = binary.BigEndian.AppendUint64(b, uint64(n.GUID))
+		b = append(b, byte(n.Type), n.NumPorts, p.Num, byte(p.LMC))
+		b = binary.BigEndian.AppendUint16(b, uint16(p.LID))
+		b = binary.BigEndian.AppendUint32(b, uint32(p.Peer))
+		if betweenSwitches(g, int32(i)) {
+			b = append(b, byte(g.LinkRate(int32(i))), g.LinkVLCap(int32(i)))
+		}
+		if len(b) > 1<<12-64 {
+			h.Write(b)
+			b = b[:0]
+		}
+	}
+	h.Write(b)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// sumTables is a sum of forwarding tables, by the switches' GUIDs.
+func sumTables(g *fabric.Fabric, lft [][]uint8) string {
+	h := sha256.New()
+	for i := range g.Switches {
+		var row []uint8
+		if i < len(lft) {
+			row = bytes.TrimRight(lft[i], "\xff")
+		}
+		b := binary.BigEndian.AppendUint64(nil, uint64(g.Nodes[g.Switches[i].Node].GUID))
+		h.Write(binary.BigEndian.AppendUint32(b, uint32(len(row))))
+		h.Write(row)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

@@ -1,0 +1,142 @@
+package engine_test
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
+	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/qos"
+	"ibnetworkd/sm/route"
+)
+
+// restart is a manager that ends and starts again.
+type restart struct {
+	name    string
+	f       *fabric.Fabric
+	lanes   bool
+	history bool // hosts went off and cables out before
+	away    bool // a cable was cut meanwhile
+	engine  string
+}
+
+// A manager that starts again, alone, finds what it has programmed itself and writes no
+// table, also after hosts went off and cables came and went.
+func TestRestartWritesNothing(t *testing.T) {
+	for _, r := range []restart{
+		{name: "leaf empty", f: gen.EmptyLeaf(gen.FatTree3(16, 8, 8), 27, 0)},
+		{name: "uneven", f: gen.CutCables(gen.Uneven(1, 64, 26, 14, 542), 1, 5), history: true},
+		{name: "DragonFly+", f: gen.DragonFlyPlus(9, 4, 4, 1), history: true},
+		{name: "torus", f: gen.CutCables(gen.Torus([]int{8, 8}, 2), 2, 2), history: true},
+		{name: "torus, lanes", f: gen.CutCables(gen.Torus([]int{8, 8}, 2), 2, 2), lanes: true, history: true},
+		{name: "at random", f: gen.RandomRegular(1, 40, 6, 2), lanes: true, history: true},
+		{name: "HyperX", f: gen.CutCables(gen.HyperX([]int{6, 6}, 4), 1, 2), lanes: true, history: true},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			was, now, sets := r.run(t, &memoryStore{})
+			for a, n := range sets {
+				if n > 0 {
+					t.Errorf("%d Sets of %s; routing %s, %v flows before, %s, %v after", n, mad.AttrName(mad.ClassSubnDR, a), was.Routing,
+						was.BusiestLink, now.Routing, now.BusiestLink)
+				}
+			}
+			if now.Routing != was.Routing || now.Layers != was.Layers || now.BusiestLink != was.BusiestLink || now.AtBest != was.AtBest {
+				t.Errorf("routing %s on %d levels, %v flows, %v at best before, %s, %d, %v, %v after", was.Routing, was.Layers, was.BusiestLink,
+					was.AtBest, now.Routing, now.Layers, now.BusiestLink, now.AtBest)
+			}
+		})
+	}
+}
+
+// What was remembered is not used for another fabric or other options: tables follow those
+// in force after a cut, and are others where another engine is to make them.
+func TestRestartElsewhere(t *testing.T) {
+	r := restart{f: gen.CutCables(gen.Torus([]int{8, 8}, 2), 2, 2), history: true, away: true}
+	_, _, from := r.run(t, nil)
+	was, now, sets := r.run(t, &memoryStore{})
+	t.Logf("a cable cut meanwhile: %d blocks, %d with nothing remembered", sets[mad.AttrLFT], from[mad.AttrLFT])
+	if n := sets[mad.AttrLFT]; n == 0 || n >= from[mad.AttrLFT] || now.BusiestLink > 1.1*was.BusiestLink {
+		t.Errorf("cut meanwhile: %d blocks, %d with nothing remembered; %v flows, %v before", n, from[mad.AttrLFT], now.BusiestLink,
+			was.BusiestLink)
+	}
+	r = restart{f: gen.Torus([]int{4, 4}, 2), engine: route.UpDown}
+	if was, now, sets = r.run(t, &memoryStore{}); sets[mad.AttrLFT] == 0 || was.Routing == now.Routing {
+		t.Errorf("another engine: %d blocks, %s, then %s", sets[mad.AttrLFT], was.Routing, now.Routing)
+	}
+}
+
+// run gives the state before and after, and the Sets of tables after the start.
+func (r *restart) run(t *testing.T, routes engine.Store) (was, now *engine.Snapshot, sets map[mad.AttrID]uint64) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, r.f, simfabric.Options{})
+		defer w.close()
+		cfg := engine.Config{Store: &memoryStore{}, Routes: routes}
+		if r.lanes {
+			cfg.QoS = &qos.Options{}
+		}
+		s, stop := w.manager(r.f.SMPort, cfg)
+		time.Sleep(5 * time.Second)
+		rnd := rand.New(rand.NewPCG(7, 7))
+		if r.history {
+			w.history(t, rnd)
+		}
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		was = s.Snapshot()
+		stop()
+		time.Sleep(time.Second)
+		if r.away {
+			w.cutOne(t, rnd)
+		}
+		cfg.Route.Engine = cmp.Or(r.engine, cfg.Route.Engine)
+		before := w.sim.Counters().SMPs
+		s, _ = w.manager(r.f.SMPort, cfg)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		now, sets = s.Snapshot(), map[mad.AttrID]uint64{}
+		for a, n := range w.sim.Counters().SMPs {
+			// Tables of lanes are not read, which would take as many SMPs.
+			if a == mad.AttrLFT || a == mad.AttrMFT || a == mad.AttrPKeyTable {
+				sets[a] = n.Set - before[a].Set
+			}
+		}
+	})
+	return was, now, sets
+}
+
+// history turns every third host off, and cuts three cables.
+func (w *world) history(t *testing.T, r *rand.Rand) {
+	for i, h := range hostsOf(w.f) {
+		if h != w.f.SMPort && i%3 == 1 {
+			if err := w.sim.PowerOff(w.f.Nodes[w.f.Ports[h].Node].GUID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	time.Sleep(15 * time.Second)
+	for range 3 {
+		w.cutOne(t, r)
+		time.Sleep(5 * time.Second)
+	}
+}
+
+// cutOne cuts a cable between switches.
+func (w *world) cutOne(t *testing.T, r *rand.Rand) {
+	var cables []int32
+	for p := range w.f.Ports {
+		if q := w.f.Ports[p].Peer; q > int32(p) && w.f.Nodes[w.f.Ports[p].Node].Switch != fabric.None &&
+			w.f.Nodes[w.f.Ports[q].Node].Switch != fabric.None {
+			cables = append(cables, int32(p))
+		}
+	}
+	c := &w.f.Ports[cables[r.IntN(len(cables))]]
+	if err := w.sim.Cut(w.f.Nodes[c.Node].GUID, c.Num); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -294,6 +294,8 @@ func Balance() []Case {
 		{"ft2-324, third of spines FDR", Slow(ft2, func(s int) bool { return s >= 18 && s%3 == 0 }, 100, 14)},
 		{"ft2-324, some links 1x", Slow(ft2, func(s int) bool { return s < 18 }, 4, 1)},
 		{"ft3-512", ft3},
+		{"ft3-512, third of cores FDR", Slow(ft3, func(s int) bool { return s >= 128 && s%3 == 0 }, 100, 14)},
+		{"ft3-512, 10 % of links FDR", Slow(ft3, func(int) bool { return true }, 10, 14)},
 		{"ft3-512, a leaf empty", EmptyLeaf(ft3, 27, 0)},
 		{"ft3-512, a leaf with 1 host", EmptyLeaf(ft3, 27, 1)},
 		{"ft3-512, a thin leaf a pod", thin},

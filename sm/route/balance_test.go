@@ -97,6 +97,8 @@ func TestBalance(t *testing.T) {
 		"ft2-324, third of spines FDR": {504, 0.865},
 		"ft2-324, some links 1x":       {360, 0.928},
 		"ft3-512":                      {504, 1.000},
+		"ft3-512, third of cores FDR":  {672, 0.866},
+		"ft3-512, 10 % of links FDR":   {826, 0.857},
 		"ft3-512, a leaf empty":        {496, 0.991},
 		"ft3-512, a leaf with 1 host":  {504, 0.990},
 		"ft3-512, a thin leaf a pod":   {455, 0.988},

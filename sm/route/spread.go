@@ -11,10 +11,10 @@ const (
 	// spreadCells bounds the pairs of a link and a distance that spreader counts flows for,
 	// spreadWork the visits to them for one set of tables.
 	spreadCells = 8_000_000
-	spreadWork  = 30_000_000
-	// spreadSteps is how much flows may take at most to leave a busy link, in eighths of the
+	spreadWork  = 45_000_000
+	// spreadMost is how much flows may take more to leave a busy link, in 64ths of the
 	// bandwidth of a host.
-	spreadSteps = 12
+	spreadMost = 100
 )
 
 // mixed reports whether links have several speeds.
@@ -40,7 +40,8 @@ func (a *assignment) even() *assignment {
 // than others only if some flows of a permutation meet on another one.
 func (v *variants) spread(bound int64) {
 	best, most := v.best, v.best.worst()
-	for _, a := range []*assignment{best, best.even()} {
+	for i, a := range []*assignment{best.even(), best} {
+		work := spreadWork / (1 + 2*i)
 		y := newSpreader(a)
 		if y == nil {
 			v.judge(a, a.worst())
@@ -54,15 +55,16 @@ func (v *variants) spread(bound int64) {
 			if stale++; v.least < least || w > most {
 				stale = 0
 			}
-			if w <= bound || y.work >= spreadWork {
+			if w <= bound || y.work >= work {
 				break
 			}
 			limit := w - w>>step - 1
 			if w > most {
 				limit = max(most, w-w>>3)
 			}
-			for n := 0; n <= spreadSteps && a.worst() > limit && y.work < spreadWork; n++ {
-				y.pass(limit, int64(8*n), false)
+			for extra := int64(0); extra < spreadMost && a.worst() > limit && y.work < work; {
+				y.pass(limit, extra, false)
+				extra = max(extra+8, y.lacks+1)
 			}
 			if a.worst() > limit {
 				step++
@@ -83,7 +85,8 @@ type spreader struct {
 	met    []uint16  // by link and distance in the order: flows
 	behind [][]int32 // by switch: places of the hosts whose flows to the current LID pass it
 	path   []int32
-	work   int // cells of met visited
+	lacks  int64 // the least more that a flow that stays on a busy link would take elsewhere
+	work   int   // cells of met visited
 }
 
 // newSpreader returns nil for graphs that are too large.
@@ -206,6 +209,7 @@ func (y *spreader) taken(path, hosts []int32, to dest, enough int64) (sum int64)
 // where they are.
 func (y *spreader) pass(limit, extra int64, all bool) {
 	var which []bool
+	y.lacks = spreadMost
 	if !all {
 		which = y.passing(limit)
 	}
@@ -240,15 +244,14 @@ func (y *spreader) better(s, d int32, to dest, limit, extra int64, all bool) {
 		return
 	}
 	y.move(path, hosts, to, -1)
-	best := y.lft[s][to.lid]
-	least := y.taken(path, hosts, to, math.MaxInt64)
-	if over {
-		least += extra * n
-	} else {
-		least -= least / 64
+	old := y.lft[s][to.lid]
+	was := y.taken(path, hosts, to, math.MaxInt64)
+	best, least := old, int64(math.MaxInt64)
+	if !over {
+		least = was - was/64
 	}
 	for _, l := range y.c.of(s) {
-		if y.port[l] == best {
+		if y.port[l] == old {
 			continue
 		}
 		y.lft[s][to.lid] = y.port[l]
@@ -259,6 +262,9 @@ func (y *spreader) better(s, d int32, to dest, limit, extra int64, all bool) {
 		if v := y.taken(path, hosts, to, least); v < least {
 			best, least = y.port[l], v
 		}
+	}
+	if over && best != old && least >= was+extra*n {
+		best, y.lacks = old, min(y.lacks, (least-was)/n)
 	}
 	y.lft[s][to.lid] = best
 	y.move(y.walk(s, d, to), hosts, to, 1)

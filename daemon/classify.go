@@ -101,6 +101,12 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 			return verdictRetry, say(link.CodeRetry, "check Gateway= and Group= in [NextHop] against the link's addresses and \"ip nexthop show\"",
 				"the kernel refused nexthop %s on %s (%s)", o.NextHop, name, words)
 		}
+	case link.SetToken:
+		if is(unix.EINVAL, unix.EAFNOSUPPORT) {
+			conf := "net.ipv6.conf." + name
+			return verdictGiveUp, say(link.CodeRefused, "check that "+conf+".accept_ra is 2 and "+conf+".router_solicitations not 0, and "+
+				checkIPv6(name), "%s refused the token %s of router advertisements (%s)", name, o.Token, words)
+		}
 	case link.SetMode:
 		if is(unix.EINVAL) {
 			return verdictGiveUp, say(link.CodeRefused, "write Mode=auto to accept datagram",

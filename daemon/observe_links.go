@@ -143,6 +143,7 @@ func dumped(r *rtnl.Link) link.Link {
 		Oper: r.OperState, CarrierDowns: r.CarrierDowns, Master: r.Master, SlaveKind: r.SlaveKind, Group: r.Group, Parent: r.Parent,
 		Router: link.RouterFlags{Seen: r.RouterFlags&rtnl.RouterSeen != 0, Managed: r.RouterFlags&rtnl.RouterManaged != 0,
 			Other: r.RouterFlags&rtnl.RouterOther != 0},
+		Token: r.Token,
 	}
 	if r.ParentElsewhere {
 		l.Parent = 0

@@ -33,6 +33,8 @@ func request(op link.Op, index int) (rtnl.Request, bool) {
 		return rtnl.SetLink(index, rtnl.LinkChange{Multicast: &o.Set}), true
 	case link.SetGroup:
 		return rtnl.SetLink(index, rtnl.LinkChange{Group: &o.Group}), true
+	case link.SetToken:
+		return rtnl.SetLink(index, rtnl.LinkChange{Token: &o.Token}), true
 	case link.SetGUID:
 		return rtnl.SetLink(index, rtnl.LinkChange{Address: o.Addr}), true
 	case link.AddChild:

@@ -19,6 +19,9 @@ func Depends(op, failed Op) bool {
 		return t == f.On
 	case DelMoved:
 		return replaces(op, f.Moved)
+	case SetSysctl:
+		_, token := op.(SetToken)
+		return token && t == f.On && f.Key == acceptRA
 	case SetMode:
 		_, mtu := op.(SetMTU)
 		return mtu && t == f.On

@@ -7,7 +7,7 @@ import (
 )
 
 // PlanLink plans the part of [Link] that every kind of link has, after the
-// InfiniBand part and before the IP part: the flags, and up or down.
+// InfiniBand part and before the IP part: the flags, the token, and up or down.
 func PlanLink(b *Builder, index int, u *units.Unit) {
 	b.For(u)
 	l := b.Link(index)
@@ -45,6 +45,7 @@ func PlanLink(b *Builder, index int, u *units.Unit) {
 		}
 		b.Attr(index, a)
 	}
+	planToken(b, index, u)
 	if u.Activation() == units.ActivationBound {
 		planBound(b, index, u)
 		return

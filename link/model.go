@@ -106,6 +106,7 @@ var (
 	errDown       = errors.New("network is down")
 	errPermission = errors.New("permission denied")
 	errNotFound   = errors.New("no such file or directory")
+	errNoFamily   = errors.New("address family not supported by protocol")
 )
 
 // Apply carries one operation out, or refuses it as the kernel would. An

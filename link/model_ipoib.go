@@ -1,6 +1,7 @@
 package link
 
 import (
+	"net/netip"
 	"slices"
 
 	"ibnetworkd/ib"
@@ -94,6 +95,7 @@ func (m *Model) setMTU(l *Link, mtu int) error {
 	}
 	l.MTU = got
 	if got < 1280 {
+		l.Token = netip.Addr{}
 		l.Addresses = slices.DeleteFunc(l.Addresses, func(a Address) bool { return a.Prefix.Addr().Is6() })
 		l.Routes = slices.DeleteFunc(l.Routes, func(r Route) bool { return r.Dst.Addr().Is6() })
 		l.Neighbors = slices.DeleteFunc(l.Neighbors, func(n Neighbor) bool { return n.IP.Is6() })

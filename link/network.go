@@ -14,12 +14,14 @@ func PlanRemovals(b *Builder, index int, u *units.Unit) {
 	b.For(u)
 	var w wantedIP
 	if u != nil && u.ConfiguresIP() {
+		w.token = wantedToken(u).Set
 		if vrfMissing(b.Model.snap, u) {
 			planRemovals(b, index, true, w)
 			return
 		}
 		addrs, not := b.addresses(index, u)
-		w = wantedIP{wantedAddresses(b.Link(index), u, addrs), not, wantedRoutes(b.Link(index), b.Model.snap, u), u.Neighbors}
+		w = wantedIP{wantedAddresses(b.Link(index), u, addrs), not, wantedRoutes(b.Link(index), b.Model.snap, u), u.Neighbors,
+			w.token}
 	}
 	planRemovals(b, index, u != nil, w)
 }
@@ -34,7 +36,7 @@ func PlanNetwork(b *Builder, index int, u *units.Unit) {
 	if u != nil {
 		switch {
 		case vrfWait(b, b.Link(index), u) != (Reason{}):
-			planRemovals(b, index, true, wantedIP{}) // without its VRF the link is in the main table
+			planRemovals(b, index, true, wantedIP{token: wantedToken(u).Set}) // without its VRF the link is in the main table
 		case u.FollowsLinks():
 			PlanRemovals(b, index, u) // of what another link's new address, in this plan, has replaced
 		}
@@ -49,6 +51,7 @@ type wantedIP struct {
 	underived []units.Underived
 	routes    []Route
 	neighbors []units.Neighbor
+	token     bool
 }
 
 // planRemovals removes routes first, because they may depend on the addresses,
@@ -76,6 +79,7 @@ func planRemovals(b *Builder, index int, applies bool, want wantedIP) {
 		b.Do(DelRoute{On: b.Model.Target(at), Route: now}) // as it is: a replacement that is recorded may have been refused
 	}
 	planNeighborRemovals(b, index, rec, want.neighbors)
+	planTokenRemoval(b, index, rec, want.token)
 	for _, a := range rec.Addresses {
 		if kept(want.underived, a) ||
 			slices.ContainsFunc(want.addrs, func(w wantedAddress) bool { return sameAddress(w.Address, a) && !mustRemake(w, b.Link(index)) }) {

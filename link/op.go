@@ -2,6 +2,7 @@ package link
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"ibnetworkd/ib"
@@ -99,6 +100,12 @@ type SetFlag struct {
 type SetGroup struct {
 	On
 	Group uint32
+}
+
+// SetToken sets the token of addresses by router advertisements; :: removes it.
+type SetToken struct {
+	On
+	Token netip.Addr
 }
 
 // SetGUID replaces the last 8 bytes of the hardware address. Addr is the
@@ -265,6 +272,9 @@ func (o SetFlag) String() string {
 func (o SetGroup) String() string {
 	return fmt.Sprintf("ip link set %s group %d", o.On.Link, o.Group)
 }
+
+// String prints ip token set TOKEN dev NAME.
+func (o SetToken) String() string { return "ip token set " + o.Token.String() + " dev " + o.On.Link }
 
 // String prints ip link set NAME address HWADDR.
 func (o SetGUID) String() string {

@@ -25,6 +25,7 @@ func Ops() []Op {
 		SetUmcast{On: on, Set: true},
 		SetFlag{On: on, Flag: FlagAllMulti, Set: true},
 		SetGroup{On: on, Group: 7},
+		SetToken{On: on, Token: netip.MustParseAddr("::1")},
 		SetGUID{On: on, Addr: mac},
 		AddChild{On: Target{Link: "net7.8001", IBDevice: on.IBDevice, Port: on.Port}, Parent: on, PKey: 0x8001},
 		AddBond{On: Target{Link: "bond7"}, MTU: 2044, BondOptions: BondOptions{Mode: 4, MIIMon: 20, LACPRate: 1}},

@@ -3,6 +3,7 @@ package link
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -104,7 +105,7 @@ func TestRecordOps(t *testing.T) {
 	text := func(r *Record) string {
 		r.Links = slices.DeleteFunc(r.Links, func(e *LinkRecord) bool {
 			return !e.Child && !e.Bond && e.Enslaved == "" && !e.Activated && !e.Deactivated &&
-				len(e.Addresses)+len(e.Routes)+len(e.Neighbors)+len(e.NextHops) == 0 && e.DNS == nil && e.AskedMTU == 0
+				len(e.Addresses)+len(e.Routes)+len(e.Neighbors)+len(e.NextHops)+len(e.Tokens) == 0 && e.DNS == nil && e.AskedMTU == 0
 		})
 		b, err := r.Encode()
 		if err != nil {
@@ -115,6 +116,8 @@ func TestRecordOps(t *testing.T) {
 	undo := map[string]Op{}
 	for _, op := range Ops() {
 		switch o := op.(type) {
+		case SetToken:
+			undo[op.String()] = SetToken{On: o.On, Token: netip.IPv6Unspecified()}
 		case AddAddress:
 			undo[op.String()] = DelAddress{On: o.On, Address: o.Address}
 		case AddRoute:

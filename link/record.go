@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 
 	"ibnetworkd/ib"
@@ -67,6 +68,8 @@ type LinkRecord struct {
 	// replaced is in it as it was and as it will be.
 	NextHops []NextHopObject `json:"nexthops,omitempty"`
 	DNS      *DNSRecord      `json:"dns,omitempty"`
+	// Tokens is the token that was set; one that is being replaced is in it too.
+	Tokens []netip.Addr `json:"tokens,omitempty"`
 	// Advertised is the link's as of the last plan.
 	Advertised *Advertised `json:"advertised,omitempty"`
 	// Keep is KeepConfiguration= of the unit that last applied: what is recorded
@@ -146,7 +149,7 @@ func (r *Record) Owns(l *Link) bool {
 		return false
 	}
 	if e := r.Of(l); e != nil && (e.Child || e.master() || !e.Keep && (e.Enslaved != "" || len(e.Addresses) > 0 ||
-		len(e.Routes) > 0 || len(e.Neighbors) > 0 || len(e.NextHops) > 0 || e.DNS != nil)) {
+		len(e.Routes) > 0 || len(e.Neighbors) > 0 || len(e.NextHops) > 0 || e.DNS != nil || len(e.Tokens) > 0)) {
 		return true
 	}
 	return slices.ContainsFunc(r.Links, func(e *LinkRecord) bool { return e.Child && e.Parent == l.Index }) ||
@@ -211,6 +214,10 @@ func (r *Record) Intend(op Op) {
 		if !o.Release {
 			r.of(o.On).Enslaved = o.Master.Link
 		}
+	case SetToken:
+		if e := r.of(o.On); !o.Token.IsUnspecified() && !slices.Contains(e.Tokens, o.Token) {
+			e.Tokens = append(slices.Clone(e.Tokens), o.Token)
+		}
 	case AddAddress:
 		e := r.of(o.On)
 		e.Addresses = append(removeAddress(e.Addresses, o.Address), o.Address)
@@ -259,6 +266,12 @@ func (r *Record) Done(op Op) {
 		e := r.of(o.On)
 		if e.Enslaved = o.Master.Link; o.Release {
 			e.Enslaved = ""
+		}
+	case SetToken:
+		if e := r.of(o.On); o.Token.IsUnspecified() {
+			e.Tokens = nil
+		} else {
+			e.Tokens = []netip.Addr{o.Token}
 		}
 	case SetMTU:
 		e := r.of(o.On)
@@ -329,6 +342,9 @@ func (r *Record) Failed(op Op) {
 		if !o.Release {
 			r.of(o.On).Enslaved = ""
 		}
+	case SetToken:
+		e := r.of(o.On)
+		e.Tokens = slices.DeleteFunc(slices.Clone(e.Tokens), func(t netip.Addr) bool { return t == o.Token })
 	case AddAddress:
 		e := r.of(o.On)
 		e.Addresses = removeAddress(e.Addresses, o.Address)
@@ -380,6 +396,9 @@ func (r *Record) Reconcile(s *Snapshot) (changed bool) {
 		}
 		if m, _ := s.Link(l.Master); e.Enslaved != "" && (m == nil || m.Name != e.Enslaved) {
 			e.Enslaved, changed = "", true
+		}
+		if gone := func(t netip.Addr) bool { return t != l.Token }; slices.ContainsFunc(e.Tokens, gone) {
+			e.Tokens, changed = slices.DeleteFunc(slices.Clone(e.Tokens), gone), true
 		}
 		if gone := func(a Address) bool {
 			return !slices.ContainsFunc(l.Addresses, func(x Address) bool { return sameAddress(x, a) })
@@ -475,7 +494,7 @@ func (r *Record) Clone() *Record {
 func (e *LinkRecord) clone() *LinkRecord {
 	c := *e
 	c.Addresses, c.Routes, c.Neighbors = slices.Clone(e.Addresses), slices.Clone(e.Routes), slices.Clone(e.Neighbors)
-	c.NextHops = slices.Clone(e.NextHops)
+	c.NextHops, c.Tokens = slices.Clone(e.NextHops), slices.Clone(e.Tokens)
 	return &c
 }
 

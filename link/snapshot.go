@@ -204,6 +204,8 @@ type Link struct {
 	DHCP6 *DHCP `json:"dhcp6,omitempty"`
 	// Router is what the last router advertisement says of DHCPv6.
 	Router RouterFlags `json:"router,omitzero"`
+	// Token is IFLA_INET6_TOKEN, the zero value where the link has none.
+	Token netip.Addr `json:"token,omitzero"`
 	// Probes are of the IPv4 addresses that the unit wants probed, by address.
 	Probes []Probe `json:"probes,omitempty"`
 	// Sysctl has the settings of this link that a plan uses, keyed as

@@ -111,6 +111,7 @@ func wantedSysctls(u *units.Unit, infiniBand bool) []sysctl {
 		if r := &u.IPv6AcceptRA; ra {
 			flag("UseGateway", "ipv6/accept_ra_defrtr", r.UseGateway)
 			flag("UseMTU", "ipv6/accept_ra_mtu", r.UseMTU)
+			flag("UseAutonomousPrefix", "ipv6/autoconf", r.UseAutonomousPrefix)
 			number("RouteMetric", "ipv6/ra_defrtr_metric", r.RouteMetric.Set, int(r.RouteMetric.V))
 		}
 	}

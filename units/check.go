@@ -54,6 +54,7 @@ func (p *parser) finish() bool {
 	p.checkNextHops()
 	p.checkIPv6()
 	p.checkAcceptRA()
+	p.checkToken()
 	p.checkDHCP()
 	p.checkDHCPv6()
 	p.checkLink()

@@ -61,6 +61,9 @@ type IPv6AcceptRA struct {
 	UseDomains Value[UseDomains]
 	UseGateway Value[bool]
 	UseMTU     Value[bool]
+	// UseAutonomousPrefix makes addresses from prefixes.
+	UseAutonomousPrefix Value[bool]
+	Token               Value[Token]
 	// RouteMetric is of default routes.
 	RouteMetric Value[uint32]
 	// DHCPv6Client says which advertisements begin a DHCPv6 client.

@@ -24,6 +24,7 @@ var required = map[string]string{"Bond": "Name=bond0",
 
 // also is what makes a key meaningful, where its section's need is the wrong one.
 var also = map[string]string{"Network.PrimarySlave": "Bond=bond0",
+	"Network.IPv6Token":              "IPv6AcceptRA=yes",
 	"Bond.TransmitHashPolicy":        "Name=bond0\nMode=802.3ad",
 	"Bond.LACPTransmitRate":          "Name=bond0\nMode=802.3ad",
 	"Bond.AdSelect":                  "Name=bond0\nMode=802.3ad",

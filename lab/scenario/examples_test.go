@@ -65,6 +65,8 @@ func (t trials) run(eth string) {
 	t.use(t.pair("25-duplicate-address.ibnetwork"), t.has(t.ib, "10.26.0.17/16"))
 	t.use(t.pair("26-neighbor.ibnetwork"), together(t.has(t.ib, "10.27.0.17/16"), t.prints("ip neighbour show dev "+t.ib+" nud permanent",
 		"10.27.0.1 lladdr 80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:df")))
+	t.use(t.pair("27-router-advertisement.ibnetwork"), together(t.prints("ip token get dev "+t.ib, "token ::17 "),
+		t.prints("cat /proc/sys/net/ipv6/conf/"+t.ib+"/ra_defrtr_metric", "2048")))
 	t.use(t.pair("31-multirail.ibnetwork"), together(t.has(t.ib, fmt.Sprintf("10.31.%d.17/16", t.rail)), t.has(t.second, "10.31."),
 		t.prints("cat /proc/sys/net/ipv4/conf/"+t.ib+"/arp_ignore", "1")))
 	t.use(t.pair("32-nexthop-rail0.ibnetwork", "33-nexthop-rail1.ibnetwork"), together(t.has(t.ib, "10.32.0.17/16"),

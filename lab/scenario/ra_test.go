@@ -53,10 +53,10 @@ func advertise(dev string, advert []byte) error {
 }
 
 // canAdvertise waits until the router has an address to send from.
-func canAdvertise(g *lab.G, router *lab.Host) {
+func canAdvertise(g *lab.G, router *lab.Host, dev string) {
 	g.WaitFor(10*time.Second, func() string {
-		if out := router.Sh("ip -6 -o address show vb scope link; ip -6 -o address show vb tentative"); !strings.Contains(out, "fe80") ||
-			strings.Contains(out, "tentative") {
+		out := router.Sh("ip -6 -o address show %s scope link; ip -6 -o address show %s tentative", dev, dev)
+		if !strings.Contains(out, "fe80") || strings.Contains(out, "tentative") {
 			return "the router has no address yet: " + out
 		}
 		return ""
@@ -77,7 +77,7 @@ func TestAdvertisedNameServers(t *testing.T) {
 		router.Sh("ip link set vb up")
 		d := startDaemon(g)
 		d.configured("va", 15*time.Second)
-		canAdvertise(g, router)
+		canAdvertise(g, router, "vb")
 		send := func(lifetime byte) {
 			// RDNSS fd77::53 and DNSSL ra.example.
 			options := append([]byte{25, 3, 0, 0, 0, 0, 0, lifetime}, netip.MustParseAddr("fd77::53").AsSlice()...)
@@ -148,7 +148,7 @@ func TestRouterAdvertisements(t *testing.T) {
 			g.Sh("sysctl -w net.ipv6.conf.all.forwarding=1")
 			d := startDaemon(g)
 			d.configured("va", 15*time.Second)
-			canAdvertise(g, router)
+			canAdvertise(g, router, "vb")
 			advert := routerAdvert(netip.MustParseAddr("fd77::"))
 			here := func() string {
 				out := g.Sh("ip -6 -o address show va; ip -6 route show default")

@@ -49,7 +49,9 @@ func ipoibLink(t testing.TB) []byte {
 			})
 		})
 		w.Nest(unix.IFLA_AF_SPEC, func(w *nl.Builder) {
-			w.Nest(unix.AF_INET6, func(w *nl.Builder) { w.Uint32(iflaInet6Flags, 0x80000070) })
+			w.Nest(unix.AF_INET6, func(w *nl.Builder) {
+				w.Uint32(iflaInet6Flags, 0x80000070).Raw(iflaInet6Token, netip.MustParseAddr("::1a:2b").AsSlice())
+			})
 		})
 		w.Nest(unix.IFLA_PROP_LIST|nl.Nested, func(w *nl.Builder) { w.String(unix.IFLA_ALT_IFNAME, "ibs3") })
 		w.Uint32(unix.IFLA_NUM_VF, 2)
@@ -86,12 +88,13 @@ func TestDecodeIPoIBLink(t *testing.T) {
 	want := Link{
 		Index: 7, Name: "ib0.8001", AltNames: []string{"ibs3"}, Type: unix.ARPHRD_INFINIBAND, Flags: unix.IFF_UP | unix.IFF_MULTICAST,
 		MTU: 2044, MaxMTU: 65520, Kind: "ipoib", Parent: 5, Address: addr, PermAddress: addr, OperState: 2, CarrierDowns: 3,
-		RouterFlags: RouterSeen | RouterManaged,
-		ParentDev:   "0000:3b:00.0",
-		IPoIB:       &IPoIB{PKey: 0x8001, Mode: ib.ModeConnected, UMcast: true},
-		VFs:         []VF{vf(0), vf(1)},
+		RouterFlags: RouterSeen | RouterManaged, Token: netip.MustParseAddr("::1a:2b"),
+		ParentDev: "0000:3b:00.0",
+		IPoIB:     &IPoIB{PKey: 0x8001, Mode: ib.ModeConnected, UMcast: true},
+		VFs:       []VF{vf(0), vf(1)},
 	}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b ib.HWAddr) bool { return a == b })); diff != "" {
+	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b ib.HWAddr) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -133,6 +136,14 @@ func TestRequestBytes(t *testing.T) {
 		fl   netlink.HeaderFlags
 		want []byte
 	}{
+		{
+			"OK ip token set", SetLink(7, LinkChange{Token: new(netip.MustParseAddr("::1"))}), unix.RTM_NEWLINK, 0,
+			build(t, sizeIfInfo, func(h []byte) { ne.PutUint32(h[4:], 7) }, func(w *nl.Builder) {
+				w.Nest(unix.IFLA_AF_SPEC, func(w *nl.Builder) {
+					w.Nest(unix.AF_INET6, func(w *nl.Builder) { w.Raw(iflaInet6Token, netip.MustParseAddr("::1").AsSlice()) })
+				})
+			}),
+		},
 		{
 			"OK mode: RTM_NEWLINK without NLM_F_CREATE", SetLink(7, LinkChange{Mode: new(ib.ModeConnected)}), unix.RTM_NEWLINK, 0,
 			build(t, sizeIfInfo, func(h []byte) { ne.PutUint32(h[4:], 7) }, func(w *nl.Builder) {

@@ -3,6 +3,7 @@ package rtnl
 import (
 	"bytes"
 	"errors"
+	"net/netip"
 
 	"golang.org/x/sys/unix"
 
@@ -42,7 +43,10 @@ type Link struct {
 	CarrierDowns uint32 `json:",omitempty"`
 	// RouterFlags are IF_RA_* of the last router advertisement (IFLA_INET6_FLAGS).
 	RouterFlags uint32 `json:",omitempty"`
-	ParentDev   string // the name of its device on the bus: "0000:3b:00.0"
+	// Token has the last 64 bits of addresses by router advertisements (IFLA_INET6_TOKEN), the
+	// zero value for none.
+	Token     netip.Addr `json:",omitzero"`
+	ParentDev string     // the name of its device on the bus: "0000:3b:00.0"
 	// IPoIB is nil unless Kind is "ipoib".
 	IPoIB *IPoIB
 	// VLAN is nil unless Kind is "vlan".
@@ -199,7 +203,7 @@ func decodeLink(b []byte, l *Link, in *interner) error {
 			n := a.Nested()
 			for n.Next() {
 				if n.Type() == unix.AF_INET6 {
-					l.RouterFlags = routerFlags(n.Nested())
+					l.decodeInet6(n.Nested())
 				}
 			}
 			if n.Err() != nil {
@@ -229,16 +233,23 @@ func decodeLink(b []byte, l *Link, in *interner) error {
 	return a.Err()
 }
 
-// iflaInet6Flags is IFLA_INET6_FLAGS.
-const iflaInet6Flags = 1
+// attributes of IFLA_AF_SPEC, AF_INET6 (if_link.h)
+const (
+	iflaInet6Flags = 1
+	iflaInet6Token = 7
+)
 
-func routerFlags(a nl.Attrs) uint32 {
+func (l *Link) decodeInet6(a nl.Attrs) {
 	for a.Next() {
-		if a.Type() == iflaInet6Flags {
-			return a.Uint32() & (RouterSeen | RouterManaged | RouterOther)
+		switch a.Type() {
+		case iflaInet6Flags:
+			l.RouterFlags = a.Uint32() & (RouterSeen | RouterManaged | RouterOther)
+		case iflaInet6Token:
+			if t, ok := netip.AddrFromSlice(a.Bytes()); ok && t.Is6() && !t.IsUnspecified() {
+				l.Token = t
+			}
 		}
 	}
-	return 0
 }
 
 func decodeLinkInfo(a nl.Attrs, l *Link, in *interner) error {

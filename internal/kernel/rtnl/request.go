@@ -3,6 +3,7 @@ package rtnl
 import (
 	"fmt"
 	"net"
+	"net/netip"
 
 	"github.com/jsimonetti/rtnetlink/v2"
 	"github.com/mdlayher/netlink"
@@ -46,6 +47,7 @@ type LinkChange struct {
 	UMcast  *bool         // IPoIB only
 	Master  *int          // 0 releases the link
 	Group   *uint32
+	Token   *netip.Addr // :: removes it
 }
 
 // SetLink changes a link. It is RTM_NEWLINK without NLM_F_CREATE, the only form
@@ -79,6 +81,11 @@ func SetLink(index int, c LinkChange) Request {
 	return encode(fmt.Sprintf("change link %d", index), unix.RTM_NEWLINK, 0, m, func(w *nl.Builder) {
 		if c.Group != nil {
 			w.Uint32(unix.IFLA_GROUP, *c.Group)
+		}
+		if c.Token != nil {
+			w.Nest(unix.IFLA_AF_SPEC, func(w *nl.Builder) {
+				w.Nest(unix.AF_INET6, func(w *nl.Builder) { w.Raw(iflaInet6Token, c.Token.AsSlice()) })
+			})
 		}
 	})
 }

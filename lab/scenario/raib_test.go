@@ -1,0 +1,111 @@
+package scenario
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ibnetworkd/lab"
+)
+
+// raOptions are an MTU, a name server and a search domain, as options of a router advertisement.
+func raOptions(mtu uint32, server, domain string) []byte {
+	out := binary.BigEndian.AppendUint32([]byte{5, 1, 0, 0}, mtu)
+	out = append(out, 25, 3, 0, 0, 0, 0, 0, 200)
+	out = append(out, netip.MustParseAddr(server).AsSlice()...)
+	name := append([]byte{byte(len(domain))}, domain+"\x00"...)
+	name = append(name, make([]byte, (8-len(name)%8)%8)...)
+	return append(append(out, 31, byte(1+len(name)/8), 0, 0, 0, 0, 0, 200), name...)
+}
+
+// Every key of [IPv6AcceptRA] on IPoIB in datagram and connected mode, with name servers on a host
+// without systemd-resolved: what a router on another adapter advertises is used.
+func TestAcceptRAKeys(t *testing.T) {
+	t.Parallel()
+	unit := func(name, keys string) string {
+		mode := map[string]string{"ib0": "datagram", "ib1": "connected"}[name]
+		return "[Match]\nName=" + name + "\n[IPoIB]\nMode=" + mode + "\n[Link]\nMTUBytes=max\n" +
+			"[Network]\nIPv6AcceptRA=yes\n[IPv6AcceptRA]\n" + keys
+	}
+	token := map[string]string{"ib0": "::5:1a:2b", "ib1": "::5:1a:2c"}
+	links := []string{"ib0", "ib1"}
+	used := func(name string) string {
+		return unit(name, "Token=static:"+token[name]+"\nUseDNS=yes\nUseDomains=yes\nUseGateway=yes\nRouteMetric=512\nUseMTU=yes\n"+
+			"UseAutonomousPrefix=yes\nDHCPv6Client=no\n")
+	}
+	file := func(name string) string { return unitDir + "10-" + name + ".ibnetwork" }
+	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 3, Bins: []string{ibnetworkd, ibnetctl},
+		Files: map[string]string{file("ib0"): used("ib0"), file("ib1"): used("ib1")}}, func(g *lab.G) {
+		router := g.Host("router")
+		g.Sh("ln -sf /run/ibnetworkd/resolv.conf /etc/resolv.conf")
+		g.SM(lab.SM{})
+		router.Take("ib2", "10.9.0.9/24")
+		canAdvertise(g, router, "ib2")
+		d := startDaemon(g)
+		for _, name := range links {
+			d.configured(name, 30*time.Second)
+		}
+		send := func(prefix string, mtu uint32, server, domain string) {
+			advert := routerAdvert(netip.MustParseAddr(prefix), raOptions(mtu, server, domain)...)
+			if err := router.Do(func() error { return advertise("ib2", advert) }); err != nil {
+				g.Fatal(err)
+			}
+			time.Sleep(200 * time.Millisecond)
+		}
+		// has says what a link has of the last advertisement.
+		type has struct {
+			Address, Gateway, MTU string
+			OnLink                bool
+		}
+		of := func(name, prefix string) (h has) {
+			for f := range strings.FieldsSeq(g.Exec("ip", "-6", "-o", "address", "show", "dev", name, "scope", "global", "-tentative")) {
+				if strings.HasPrefix(f, strings.TrimSuffix(prefix, ":")) {
+					h.Address = f
+				}
+			}
+			for line := range strings.Lines(g.Exec("ip", "-6", "route", "show", "dev", name)) {
+				f := strings.Fields(line)
+				if f[0] == "default" {
+					h.Gateway = f[slices.Index(f, "metric")+1]
+				}
+				h.OnLink = h.OnLink || f[0] == prefix+"/64"
+			}
+			h.MTU = strings.TrimSpace(g.Read("/proc/sys/net/ipv6/conf/" + name + "/mtu"))
+			return h
+		}
+		resolv := func(want string, not ...string) string {
+			text := g.Sh("cat /etc/resolv.conf 2>/dev/null || true")
+			if !strings.Contains(text, want) || slices.ContainsFunc(not, func(s string) bool { return strings.Contains(text, s) }) {
+				return fmt.Sprintf("resolv.conf is to have %q and none of %q:\n%s", want, not, text)
+			}
+			return ""
+		}
+		// Everything is used.
+		g.WaitFor(30*time.Second, func() string {
+			send("fd77::", 1500, "fd77::53", "ra")
+			for _, name := range links {
+				want := has{Address: "fd77" + token[name] + "/64", Gateway: "512", MTU: "1500", OnLink: true}
+				if got := of(name, "fd77::"); got != want {
+					return fmt.Sprintf("%s has %+v, not %+v", name, got, want)
+				}
+			}
+			return resolv("nameserver fd77::53\nsearch ra")
+		})
+		for _, name := range links {
+			if a := attr(d.status(name), "Token"); a.Wanted != token[name] || a.Actual != token[name] || !a.OK() {
+				g.Errorf("%s: %+v", name, a)
+			}
+			if out := g.Exec("ip", "token", "get", "dev", name); !strings.Contains(out, token[name]) {
+				g.Errorf("ip token: %s", out)
+			}
+		}
+		g.Logf("%s", g.Exec("ibnetctl", "status", "ib0"))
+		if out := g.Exec("ibnetctl", "plan"); strings.Contains(out, "ip ") || strings.Contains(out, "sysctl") {
+			g.Errorf("there is something to do where all is set:\n%s", out)
+		}
+	})
+}

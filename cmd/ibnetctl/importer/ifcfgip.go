@@ -35,6 +35,8 @@ func ifcfgAutomatic(d *draft, v variables, a *variable) {
 		d.set("DHCPv6", "UseDNS", "no", a.item)
 	case six && !adverts:
 		a.unneeded("DHCPv6 brings no routes")
+	case a.key == "IPV6_DEFROUTE":
+		d.set("IPv6AcceptRA", "UseGateway", "no", a.item)
 	case six:
 		a.left(whyRARoutes)
 	default:
@@ -214,6 +216,12 @@ func ifcfgIPv6(d *draft, v variables, a *variable) {
 		}
 	case "IPV6_ADDR_GEN_MODE":
 		d.set("Network", "IPv6LinkLocalAddressGenerationMode", strings.ToLower(a.value), a.item)
+	case "IPV6_TOKEN":
+		if ifcfgYes(v.get("IPV6_AUTOCONF")) {
+			d.set("IPv6AcceptRA", "Token", a.value, a.item)
+		} else {
+			a.unneeded(whyAutomatic)
+		}
 	case "IPV6_PRIVACY":
 		d.set("Network", "IPv6PrivacyExtensions",
 			map[string]string{"no": "no", "rfc3041": "yes", "rfc4941": "yes"}[strings.ToLower(a.value)], a.item)

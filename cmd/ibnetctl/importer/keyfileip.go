@@ -84,6 +84,12 @@ func (im *importer) keyfileIP(d *draft, e *entry, by map[string]*entry) {
 		default:
 			e.left(whyValue)
 		}
+	case six && e.key == "token":
+		if m := by["ipv6.method"]; m != nil && m.value == "auto" {
+			d.set("IPv6AcceptRA", "Token", e.value, e.item)
+		} else {
+			e.unneeded(whyAutomatic)
+		}
 	case six && e.key == "ip6-privacy":
 		if e.value == "-1" {
 			e.unneeded("the default")
@@ -148,6 +154,8 @@ func keyfileAutomatic(d *draft, e *entry, by map[string]*entry) bool {
 		}
 	case method == "dhcp":
 		e.unneeded("DHCPv6 brings no routes")
+	case e.key == "never-default":
+		d.set("IPv6AcceptRA", "UseGateway", "no", e.item)
 	default:
 		e.left(whyRARoutes)
 	}

@@ -326,6 +326,8 @@ func (im *importer) netplanLink(d *draft, all *netplanDevice, dev *ynode, noName
 			yesNo("Network", "IPv6PrivacyExtensions")
 		case "ipv6-mtu":
 			d.set("Network", "IPv6MTUBytes", decimal(n.value), n.it)
+		case "ipv6-address-token":
+			d.set("IPv6AcceptRA", "Token", n.value, n.it)
 		case "ipv6-address-generation":
 			d.set("Network", "IPv6LinkLocalAddressGenerationMode", n.value, n.it)
 		case "ignore-carrier":

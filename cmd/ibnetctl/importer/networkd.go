@@ -251,6 +251,14 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 		switch e.section {
 		case "Match", "Link", "IPoIB", "Network":
 			s = d.sec(e.section)
+			if e.key == "IPv6Token" { // the older name of Token=
+				if !accept {
+					e.unneeded(whyAutomatic)
+					continue
+				}
+				e.section, e.key = "IPv6AcceptRA", "Token"
+				s = d.sec(e.section)
+			}
 		case "Address", "Route", "RoutingPolicyRule", "Neighbor", "NextHop":
 			k := id{e.section, e.instance}
 			if more[k] == nil {
@@ -262,7 +270,7 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 			case !dhcp6 && !accept:
 				e.unneeded("for DHCP and router advertisements")
 				continue
-			case e.key != "UseDNS" && e.key != "UseDomains" && e.key != "DHCPv6Client":
+			case !adverts[e.key]:
 				e.left("the kernel takes router advertisements, by its own rules")
 				continue
 			}
@@ -273,6 +281,10 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 			}
 		default:
 			e.left("a unit has no section [" + e.section + "]")
+			continue
+		}
+		if _, set := s.get("Token"); set && e.key == "Token" && e.value != "" {
+			e.left("the kernel has one token for a link: write a second address as Address=")
 			continue
 		}
 		list := e.section == "Match" || e.section == "Network" && repeats[e.key] || dhcpLists[e.key] || e.key == "MultiPathRoute"
@@ -301,6 +313,10 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 	im.drafts = append(im.drafts, d)
 	d.release = []string{fmt.Sprintf("remove %s, then networkctl reload", f.path)}
 }
+
+// adverts are the keys of [IPv6AcceptRA] that a unit has too.
+var adverts = map[string]bool{"UseDNS": true, "UseDomains": true, "UseGateway": true, "RouteMetric": true, "UseMTU": true,
+	"UseAutonomousPrefix": true, "Token": true, "DHCPv6Client": true}
 
 // clients reports whether a file asks for DHCP of each family, and for router
 // advertisements, which systemd-networkd accepts by itself unless it forwards IPv6 or the

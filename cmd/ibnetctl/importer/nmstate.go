@@ -286,6 +286,12 @@ func (im *importer) nmstateIP(d *draft, n *ynode) {
 			nmstateAutomatic(d, n, k)
 		case "dhcp", "auto-route-table-id", "auto-route-metric", "dhcp-client-id", "dhcp-duid", "dhcp-send-hostname", "dhcp-custom-hostname":
 			nmstateDHCP(d, n, k)
+		case "token":
+			if yes(n.str("autoconf")) {
+				d.set("IPv6AcceptRA", "Token", k.value, k.it)
+			} else {
+				k.unneeded(whyAutomatic)
+			}
 		case "addr-gen-mode":
 			d.set("Network", "IPv6LinkLocalAddressGenerationMode", k.value, k.it)
 		default:
@@ -344,6 +350,8 @@ func nmstateAutomatic(d *draft, n, k *ynode) {
 		if adverts {
 			d.set("IPv6AcceptRA", "UseDNS", "no", k.it)
 		}
+	case adverts && k.key == "auto-gateway":
+		d.set("IPv6AcceptRA", "UseGateway", "no", k.it)
 	case adverts:
 		k.left(whyRARoutes)
 	case n.key == "ipv6":

@@ -26,7 +26,7 @@ const (
 	// What the parser of units says follows.
 	whyRefused   = "a unit does not accept it: "
 	whyNoUnit    = "no unit is written for it: "
-	whyRARoutes  = "the kernel takes the routes of router advertisements: write net/ipv6/conf/LINK/accept_ra_defrtr=0 into /etc/sysctl.d"
+	whyRARoutes  = "the kernel takes the routes of router advertisements; UseGateway=no in [IPv6AcceptRA] leaves out their default routes"
 	whyAutomatic = "for DHCP and router advertisements"
 	whyNoIPv4LL  = "for an IPv4 link-local address write LinkLocalAddressing=ipv4 into [Network], or yes for both families"
 	whyNoGateway = "the unspecified address is no gateway: no default route"

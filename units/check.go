@@ -509,6 +509,10 @@ func (p *parser) checkRoCE() {
 			"DSCP=%d is a type of service of %d, but TypeOfService= says %d "+
 				"(%s)", r.DSCP.V, r.DSCP.V<<2, r.TypeOfService.V, r.TypeOfService.Pos)
 	}
+	if g := r.GIDIndex; g.Set && !p.u.hasIPv4Address() {
+		p.at("RoCE", "GIDIndex").problem(g.Pos, Warning, "it has no effect",
+			"GIDIndex=%d is for the first IPv4 address of the unit, which has none: write Address= or DHCP=ipv4 in [Network]", g.V)
+	}
 	total, shares := 0, false
 	seen := map[uint8]Position{}
 	keep := r.ETS[:0:0]

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"ibnetworkd/ib"
@@ -175,4 +176,10 @@ func (p *parser) checkDHCP() {
 	if len(d.AllowList) > 0 && len(d.DenyList) > 0 {
 		p.at("DHCPv4", "DenyList").problem(d.DenyList[0].Pos, Warning, "AllowList= counts", "DenyList= has no effect beside AllowList=")
 	}
+}
+
+// hasIPv4Address reports whether a unit gives its link an IPv4 address.
+func (u *Unit) hasIPv4Address() bool {
+	return u.UsesDHCP() || u.Network.AddressTable.Set || u.Network.LinkLocalAddressing.V.IPv4() ||
+		slices.ContainsFunc(u.Addresses, func(a Address) bool { return a.Template.Set || a.Address.V.Addr().Is4() })
 }

@@ -18,13 +18,15 @@ type Neighbor struct {
 }
 
 func neighborSection() SectionSpec {
+	linkLayer := scalar(func(x *Neighbor) *Value[ib.HWAddr] { return &x.LinkLayerAddress }, parseLinkLayer)
 	return SectionSpec{
 		Name: "Neighbor", Repeat: true, open: func(u *Unit) (any, *Section) { o := &Neighbor{}; return o, &o.Section },
 		Keys: []Key{
 			{Name: "Address", Networkd: true, essential: true,
 				apply: scalar(func(x *Neighbor) *Value[netip.Addr] { return &x.Address }, parseNeighbor)},
 			{Name: "LinkLayerAddress", Networkd: true, essential: true,
-				apply: scalar(func(x *Neighbor) *Value[ib.HWAddr] { return &x.LinkLayerAddress }, parseLinkLayer)},
+				apply: linkLayer},
+			{Name: "MACAddress", Networkd: true, apply: setter{set: linkLayer.set}},
 		},
 	}
 }

@@ -39,8 +39,10 @@ var also = map[string]string{"Network.PrimarySlave": "Bond=bond0",
 	"DHCPv6.DUIDType":                "[Network]\nDHCP=ipv6\n[DHCPv6]\nDUIDRawData=00:01",
 	"Neighbor.Address":               "LinkLayerAddress=02:00:00:00:00:02",
 	"Neighbor.LinkLayerAddress":      "Address=192.168.151.2",
+	"Neighbor.MACAddress":            "Address=192.168.151.2\nLinkLayerAddress=02:00:00:00:00:02",
 	"NextHop.Group":                  "Id=20",
 	"NextHop.OnLink":                 "Id=7\nGateway=192.168.151.254",
+	"RoCE.GIDIndex":                  "[Network]\nAddress=192.168.151.1/24\n[RoCE]",
 	"RoCE.ETS":                       "",
 }
 

@@ -67,7 +67,7 @@ func everyKey(r, added *rand.Rand, used map[string]bool) string {
 			fmt.Fprintf(&b, "[%s]\n", spec.Name)
 			for _, k := range spec.Keys {
 				name, r := spec.Name+"."+k.Name, first
-				if name == "Network.IPv6Token" {
+				if name == "Network.IPv6Token" || name == "Neighbor.MACAddress" {
 					r = added
 				}
 				if r.IntN(5) > 0 && !need[name] || name == "Link.Unmanaged" && r.IntN(4) > 0 {

@@ -71,3 +71,16 @@ func TestActivation(t *testing.T) {
 			"#   next: write BindCarrier= below [Network]\n"},
 	})
 }
+
+// Why a link is down comes first, what waits for it to come up after it.
+func TestDownComesFirst(t *testing.T) {
+	s, u := host(t), unit(t, "[Network]\nAddress=10.0.0.1/24\nGateway=10.0.0.254\n")
+	r := &Record{Links: []*LinkRecord{{Ifindex: 4, Name: "ib0", Activated: true}}}
+	down(s, r)
+	b := planIB0(s, u, r, nil)
+	st := BuildStatus(StatusInput{Snapshot: s, Link: &s.Links[1], Unit: u, Attributes: b.Attributes(4), Blocked: b.Plan.Blocked})
+	first := st.Reason()
+	if len(st.Reasons) < 2 || !strings.Contains(first.Text, "brought down by hand") || !strings.Contains(first.Next, "ibnetctl up ib0") {
+		t.Errorf("%+v", st.Reasons)
+	}
+}

@@ -110,6 +110,13 @@ func BuildStatus(in StatusInput) Status {
 			st.Reasons = append(st.Reasons, r)
 		}
 	}
+	if !l.Up() {
+		for _, a := range st.Attributes {
+			if a.Name == "ActivationPolicy" {
+				add(a.Why) // the others follow from it
+			}
+		}
+	}
 	for _, r := range in.Failed {
 		add(r)
 	}

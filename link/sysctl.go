@@ -44,6 +44,7 @@ func usesIPv6(u *units.Unit) bool {
 const (
 	disableIPv6 = "ipv6/disable_ipv6"
 	acceptRA    = "ipv6/accept_ra"
+	addrGenMode = "ipv6/addr_gen_mode"
 	forwarding6 = "ipv6/forwarding"
 	ndiscNotify = "ipv6/ndisc_notify"
 )
@@ -62,12 +63,32 @@ func (s *sysctl) show(now *Link, value string) string {
 	case s.key == acceptRA && value != "":
 		f := now.Sysctl[forwarding6]
 		return fmt.Sprintf("%s (accept_ra=%s, forwarding=%s)", units.YesNo(value == "2" || value == "1" && f == "0"), value, f)
+	case s.key == addrGenMode && value != "":
+		return s.showAddrGen(value)
+	case s.name == "RouteMetric":
+		return value
 	case s.flag && value == "0":
 		return "no"
 	case s.flag && value == "1":
 		return "yes"
 	}
 	return s.key + "=" + value
+}
+
+// showAddrGen is addr_gen_mode in the words of LinkLocalAddressing= or of
+// IPv6LinkLocalAddressGenerationMode=.
+func (s *sysctl) showAddrGen(value string) string {
+	n, err := strconv.ParseUint(value, 10, 8)
+	word := units.AddrGen(n).String()
+	switch {
+	case err != nil:
+		return value
+	case s.name != "LinkLocalAddressing":
+		return word
+	case units.AddrGen(n) == units.AddrGenNone:
+		return "no IPv6"
+	}
+	return "IPv6 (" + word + ")"
 }
 
 // wantedSysctls are those of a link; those without a name have no key in the unit.
@@ -92,10 +113,10 @@ func wantedSysctls(u *units.Unit, infiniBand bool) []sysctl {
 		if !ll.IPv6() {
 			mode = int(units.AddrGenNone)
 		}
-		number("LinkLocalAddressing", "ipv6/addr_gen_mode", true, mode)
+		number("LinkLocalAddressing", addrGenMode, true, mode)
 	} else {
 		gen := n.IPv6LinkLocalAddressGeneration
-		number("IPv6LinkLocalAddressGenerationMode", "ipv6/addr_gen_mode", gen.Set, int(gen.V))
+		number("IPv6LinkLocalAddressGenerationMode", addrGenMode, gen.Set, int(gen.V))
 	}
 	flag("IPv4Forwarding", "ipv4/forwarding", n.IPv4Forwarding)
 	flag("IPv6Forwarding", "ipv6/forwarding", n.IPv6Forwarding)

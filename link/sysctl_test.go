@@ -52,15 +52,18 @@ func TestSysctls(t *testing.T) {
 func TestSysctlAttributes(t *testing.T) {
 	s := host(t)
 	s.Links[1].Sysctl = map[string]string{"ipv6/accept_ra": "1", "ipv4/forwarding": "1", "ipv6/forwarding": "0", "ipv6/hop_limit": "64"}
-	u := unit(t, "[Network]\nIPv6AcceptRA=yes\nIPv4Forwarding=no\nIPv6HopLimit=9\n")
+	s.Links[1].Sysctl["ipv6/addr_gen_mode"], s.Links[1].Sysctl["ipv6/ra_defrtr_metric"] = "1", "1024"
+	u := unit(t, "[Network]\nLinkLocalAddressing=ipv6\nIPv6AcceptRA=yes\nIPv4Forwarding=no\nIPv6HopLimit=9\n[IPv6AcceptRA]\nRouteMetric=512\n")
 	got := map[string]Attribute{}
 	for _, a := range planIB0(s, u, nil, nil).Attributes(4) {
 		got[a.Name] = a
 	}
 	for name, want := range map[string][2]string{
-		"IPv6AcceptRA":   {"yes", "yes (accept_ra=1, forwarding=0)"},
-		"IPv4Forwarding": {"no", "yes"},
-		"IPv6HopLimit":   {"ipv6/hop_limit=9", "ipv6/hop_limit=64"},
+		"LinkLocalAddressing": {"IPv6 (eui64)", "no IPv6"},
+		"RouteMetric":         {"512", "1024"},
+		"IPv6AcceptRA":        {"yes", "yes (accept_ra=1, forwarding=0)"},
+		"IPv4Forwarding":      {"no", "yes"},
+		"IPv6HopLimit":        {"ipv6/hop_limit=9", "ipv6/hop_limit=64"},
 	} {
 		if a := got[name]; a.Wanted != want[0] || a.Actual != want[1] {
 			t.Errorf("%s: wanted %q, actual %q", name, a.Wanted, a.Actual)

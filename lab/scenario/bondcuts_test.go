@@ -1,15 +1,22 @@
 package scenario
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
+	"io"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 
 	"ibnetworkd/lab"
 )
@@ -42,12 +49,11 @@ func cutBonds() []cutBond {
 		return "[connection]\nid=" + name + "\ntype=infiniband\ninterface-name=" + name + "\nmaster=ipbond\nslave-type=bond\n" +
 			"[infiniband]\ntransport-mode=datagram\n"
 	}
+	const twenty = "[Match]\nName=ipbond\n[Address]\nAddress=10.4.0.1/24\nAddPrefixRoute=no\n" +
+		"[Route]\nDestination=10.4.0.0/24\nScope=link\nTCPRetransmissionTimeoutSec=20ms\n"
 	const alone = "LinkLocalAddressing=no\nIPv6AcceptRA=no\n"
-	return []cutBond{
+	bonds := []cutBond{
 		{"datagram", "ib0", plain, map[string]string{unitDir + "10-bond.ibnetwork": bond,
-			unitDir + "20-ports.ibnetwork": ports + fmt.Sprintf(key, "ib0")}, own},
-		{"retransmission timeout of 20 ms", "ib0", plain, map[string]string{unitDir + "10-bond.ibnetwork": "[Match]\nName=ipbond\n" +
-			"[Address]\nAddress=10.4.0.1/24\nAddPrefixRoute=no\n[Route]\nDestination=10.4.0.0/24\nScope=link\nTCPRetransmissionTimeoutSec=20ms\n",
 			unitDir + "20-ports.ibnetwork": ports + fmt.Sprintf(key, "ib0")}, own},
 		{"connected", "ib0", plain + "; ip -n peer link set ib2 type ipoib mode connected", map[string]string{
 			unitDir + "10-bond.ibnetwork":  bond,
@@ -65,6 +71,12 @@ func cutBonds() []cutBond {
 				"miimon=10\n[ipv4]\nmethod=manual\naddress1=10.4.0.1/24\n[ipv6]\nmethod=disabled\n",
 			nm + "ib0.nmconnection": port("ib0"), nm + "ib1.nmconnection": port("ib1")}, service("NetworkManager")},
 	}
+	for _, b := range bonds[:3] {
+		b.name, b.files = b.name+" with a timeout of 20 ms", maps.Clone(b.files)
+		b.files[unitDir+"10-bond.ibnetwork"] = twenty
+		bonds = append(bonds, b)
+	}
+	return bonds
 }
 
 // What a cut cable costs a TCP stream over a bond of two IPoIB links, and how long the bond
@@ -120,16 +132,25 @@ func (b cutBond) measure(g *lab.G, cuts int) {
 	g.WaitFor(60*time.Second, whole)
 	g.Wait("the peer", 20*time.Second, func() bool { _, err := g.Try("ping", "-c1", "-W1", "10.4.0.2"); return err == nil })
 	stream := newStream(g)
+	seen := watchFailover(g, b.primary)
+	defer seen.close()
 	var gaps []time.Duration
+	var found []string
 	stills := 0
 	for range cuts {
 		time.Sleep(time.Duration(rand.IntN(50)) * time.Millisecond)
+		rto := stream.timeout()
 		stream.reset()
+		seen.reset()
 		g.Ctl("link h0/1 down")
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond)
 		g.Wait("a byte after the cut", 30*time.Second, func() bool { return stream.silence() < 50*time.Millisecond })
 		if stream.paused() < 50*time.Millisecond {
 			gaps = append(gaps, stream.worst())
+			if stream.worst() >= 100*time.Millisecond {
+				still := stream.paused().Round(time.Millisecond)
+				found = append(found, fmt.Sprintf("%v: %s of at least %v, the guest stood still for %v", stream.worst(), seen, rto, still))
+			}
 		} else {
 			stills++
 		}
@@ -139,8 +160,9 @@ func (b cutBond) measure(g *lab.G, cuts int) {
 	stream.close()
 	slices.Sort(gaps)
 	if n := len(gaps); n > 0 {
-		g.Logf("%s: cable cut to the next TCP byte, %d cuts: median %v, 90 %% %v, 99 %% %v, worst %v; without %d in which the guest stood still",
-			b.name, n, gaps[n/2], gaps[n*9/10], gaps[n*99/100], gaps[n-1], stills)
+		g.Logf("%s: cable cut to the next TCP byte, %d cuts: median %v, 90 %% %v, 99 %% %v, worst %v, %d of 100 ms or more; "+
+			"without %d in which the guest stood still\n%s",
+			b.name, n, gaps[n/2], gaps[n*9/10], gaps[n*99/100], gaps[n-1], len(found), stills, strings.Join(found, "\n"))
 	}
 	g.Ctl("del 0")
 	g.Ctl("del 1")
@@ -153,4 +175,86 @@ func (b cutBond) measure(g *lab.G, cuts int) {
 	} else {
 		g.Logf("%s: not whole a minute after both adapters came back: %s", b.name, whole())
 	}
+}
+
+// failover is what a cut did to a bond, and when: how long after the cut another slave was
+// active and the peer had its hardware address, and how often TCP's timers sent again.
+type failover struct {
+	mu              sync.Mutex
+	cut             time.Time
+	active, learned time.Duration
+	timers          [2]int // what tcpTimers read at the cut
+	ends            []io.Closer
+}
+
+// watchFailover follows the bond by rtnetlink, and the neighbours of the peer in its namespace.
+func watchFailover(g *lab.G, primary string) *failover {
+	f := &failover{}
+	peer, err := os.Open("/run/netns/peer")
+	if err != nil {
+		g.Fatalf("%v", err)
+	}
+	defer peer.Close()
+	watch := func(config *netlink.Config, ours func(netlink.Message) bool, at *time.Duration) {
+		c, err := netlink.Dial(unix.NETLINK_ROUTE, config)
+		if err != nil {
+			g.Fatalf("%v", err)
+		}
+		f.ends = append(f.ends, c)
+		go func() {
+			for {
+				messages, err := c.Receive()
+				if err != nil {
+					return
+				}
+				f.mu.Lock()
+				if *at == 0 && slices.ContainsFunc(messages, ours) {
+					*at = time.Since(f.cut)
+				}
+				f.mu.Unlock()
+			}
+		}()
+	}
+	watch(&netlink.Config{Groups: unix.RTMGRP_LINK}, func(netlink.Message) bool {
+		b, err := os.ReadFile("/sys/class/net/ipbond/bonding/active_slave")
+		return err == nil && strings.TrimSpace(string(b)) != primary
+	}, &f.active)
+	watch(&netlink.Config{Groups: unix.RTMGRP_NEIGH, NetNS: int(peer.Fd())}, func(m netlink.Message) bool {
+		return m.Header.Type == unix.RTM_NEWNEIGH && bytes.Contains(m.Data, []byte{10, 4, 0, 1})
+	}, &f.learned)
+	return f
+}
+
+func (f *failover) reset() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cut, f.active, f.learned, f.timers = time.Now(), 0, 0, tcpTimers()
+}
+
+func (f *failover) String() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := tcpTimers()
+	return fmt.Sprintf("another slave active after %v, known to the peer after %v, %d loss probes, %d retransmission timeouts",
+		f.active.Round(time.Millisecond), f.learned.Round(time.Millisecond), now[1]-f.timers[1], now[0]-f.timers[0])
+}
+
+func (f *failover) close() {
+	for _, c := range f.ends {
+		_ = c.Close()
+	}
+}
+
+// tcpTimers are the retransmission timeouts and the tail loss probes of all connections.
+func tcpTimers() (out [2]int) {
+	b, _ := os.ReadFile("/proc/thread-self/net/netstat")
+	lines := strings.Split(string(b), "\n")
+	for i, name := range []string{"TCPTimeouts", "TCPLossProbes"} {
+		if len(lines) > 1 {
+			if at := slices.Index(strings.Fields(lines[0]), name); at >= 0 {
+				out[i], _ = strconv.Atoi(strings.Fields(lines[1])[at])
+			}
+		}
+	}
+	return out
 }

@@ -203,6 +203,20 @@ func (s *stream) silence() time.Duration {
 	return time.Since(s.last)
 }
 
+// timeout is after how long TCP sends again what is not acknowledged.
+func (s *stream) timeout() (rto time.Duration) {
+	c, err := s.ends[2].(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = c.Control(func(fd uintptr) {
+		if i, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			rto = time.Duration(i.Rto) * time.Microsecond
+		}
+	})
+	return rto
+}
+
 func (s *stream) close() {
 	for _, c := range s.ends {
 		_ = c.Close()

@@ -29,6 +29,17 @@ const settleNotice = 30 * time.Second
 // notices are those of the present picture and those of others.
 func (d *Daemon) notices() []link.Notice {
 	out := link.Notices(d.snap, d.set, d.governing)
+	if len(d.ongoing) > 0 {
+		d.repMu.Lock()
+		known := d.report.Notices
+		d.repMu.Unlock()
+		for i, n := range out {
+			// A change of a port's type removes links and makes others: what matched one may match again.
+			if n.Code == link.CodeUnmatched && !slices.Contains(known, n) {
+				out[i].Settle = true
+			}
+		}
+	}
 	d.settle(&out, time.Now())
 	d.mu.Lock()
 	defer d.mu.Unlock()

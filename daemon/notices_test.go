@@ -1,0 +1,36 @@
+package daemon
+
+import (
+	"slices"
+	"testing"
+
+	"ibnetworkd/link"
+)
+
+// A unit that matches nothing while a card is being changed is reported when that lasts, one that
+// was reported before stays so.
+func TestUnmatchedWhileCardChanges(t *testing.T) {
+	f := &files{m: map[string]string{"10.ibnetwork": "[Match]\nName=nosuch\n[Network]\nAddress=10.0.0.1/24\n"}}
+	d := New(Config{System: system(t, 1), Store: &notes{}, Load: f.load})
+	d.rec = &link.Record{}
+	unmatched := func() bool {
+		return slices.ContainsFunc(d.notices(), func(n link.Notice) bool { return n.Code == link.CodeUnmatched })
+	}
+	if err := d.cycle(t.Context(), everything); err != nil {
+		t.Fatal(err)
+	}
+	d.report.Notices = nil
+	d.ongoing["change"] = ongoingOp{queued: true}
+	if unmatched() {
+		t.Error("reported while a card is being changed")
+	}
+	delete(d.ongoing, "change")
+	if !unmatched() {
+		t.Error("not reported when the card is done")
+	}
+	d.report.Notices = d.notices()
+	d.ongoing["change"] = ongoingOp{queued: true}
+	if !unmatched() {
+		t.Error("one that was reported is taken back")
+	}
+}

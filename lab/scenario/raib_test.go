@@ -6,10 +6,12 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"ibnetworkd/lab"
+	"ibnetworkd/link"
 )
 
 // raOptions are an MTU, a name server and a search domain, as options of a router advertisement.
@@ -23,7 +25,8 @@ func raOptions(mtu uint32, server, domain string) []byte {
 }
 
 // Every key of [IPv6AcceptRA] on IPoIB in datagram and connected mode, with name servers on a host
-// without systemd-resolved: what a router on another adapter advertises is used.
+// without systemd-resolved: what a router on another adapter advertises is used, or not used, and
+// what the unit set is removed with it.
 func TestAcceptRAKeys(t *testing.T) {
 	t.Parallel()
 	unit := func(name, keys string) string {
@@ -84,6 +87,26 @@ func TestAcceptRAKeys(t *testing.T) {
 			}
 			return ""
 		}
+		reload := func(text func(name string) string, ready func(s link.Status) bool) {
+			g.Helper()
+			for _, name := range links {
+				g.Write(file(name), text(name))
+			}
+			d.p.Signal(syscall.SIGHUP)
+			for _, name := range links {
+				d.wait(name, "configured by the new unit", 15*time.Second,
+					func(s link.Status) bool { return s.State == link.StateConfigured && ready(s) })
+			}
+		}
+		forget := func() {
+			for _, name := range links {
+				g.Exec("ip", "-6", "route", "delete", "default", "dev", name)
+			}
+		}
+		is := func(key, wanted string) func(s link.Status) bool {
+			return func(s link.Status) bool { return attr(s, key).Wanted == wanted && attr(s, key).OK() }
+		}
+
 		// Everything is used.
 		g.WaitFor(30*time.Second, func() string {
 			send("fd77::", 1500, "fd77::53", "ra")
@@ -106,6 +129,69 @@ func TestAcceptRAKeys(t *testing.T) {
 		g.Logf("%s", g.Exec("ibnetctl", "status", "ib0"))
 		if out := g.Exec("ibnetctl", "plan"); strings.Contains(out, "ip ") || strings.Contains(out, "sysctl") {
 			g.Errorf("there is something to do where all is set:\n%s", out)
+		}
+		g.Exec("ip", "token", "set", "::7", "dev", "ib0") // by another program: it is set again
+		d.wait("ib0", "with its token again", 10*time.Second, func(link.Status) bool {
+			return strings.Contains(g.Exec("ip", "token", "get", "dev", "ib0"), token["ib0"])
+		})
+
+		// Without the token the addresses are made from the port GUIDs.
+		reload(func(name string) string {
+			return unit(name, "UseDomains=no\nUseMTU=no\nRouteMetric=700\nToken=eui64\n")
+		}, is("Token", "eui64"))
+		forget()
+		g.WaitFor(10*time.Second, func() string {
+			send("fd78::", 1400, "fd78::53", "other")
+			for _, name := range links {
+				got := of(name, "fd78::")
+				if !strings.HasPrefix(got.Address, "fd78::") || strings.Contains(got.Address, token[name][1:]+"/") || got.Gateway != "700" ||
+					got.MTU != "1500" || !got.OnLink {
+					return fmt.Sprintf("%s has %+v", name, got)
+				}
+				if old := of(name, "fd77::"); strings.Contains(old.Address, token[name][1:]+"/") {
+					return fmt.Sprintf("%s has still the address of its former token: %+v", name, old)
+				}
+			}
+			return resolv("nameserver fd78::53", "search")
+		})
+
+		// Nothing is used but the prefix as on the link.
+		reload(func(name string) string {
+			return unit(name, "UseDNS=no\nUseGateway=no\nUseMTU=no\nUseAutonomousPrefix=no\n")
+		},
+			is("UseAutonomousPrefix", "no"))
+		forget()
+		g.WaitFor(10*time.Second, func() string {
+			send("fd79::", 1300, "fd79::53", "third")
+			for _, name := range links {
+				if got, want := of(name, "fd79::"), (has{MTU: "1500", OnLink: true}); got != want {
+					return fmt.Sprintf("%s has %+v, not %+v", name, got, want)
+				}
+			}
+			return resolv("# Written by ibnetworkd", "nameserver", "search")
+		})
+
+		// The token of a unit goes with it; another program's stays.
+		reload(used, func(s link.Status) bool { return is("Token", token[s.Name])(s) })
+		g.WaitFor(10*time.Second, func() string { send("fd77::", 1500, "fd77::53", "ra"); return resolv("fd77::53") })
+		g.Sh("rm %s %s", file("ib0"), file("ib1"))
+		g.Write(file("ib0"), unit("ib0", "UseDNS=no\n"))
+		d.p.Signal(syscall.SIGHUP)
+		g.WaitFor(10*time.Second, func() string {
+			for _, name := range links {
+				if out := g.Exec("ip", "token", "get", "dev", name); !strings.Contains(out, "token :: ") {
+					return fmt.Sprintf("%s has still a token: %s", name, out)
+				}
+				if a := of(name, "fd77::").Address; strings.Contains(a, token[name][1:]+"/") {
+					return name + " has still the address of its token: " + a
+				}
+			}
+			return resolv("", "nameserver", "search")
+		})
+		g.Exec("ip", "token", "set", "::9", "dev", "ib0")
+		quiet(g, d)
+		if out := g.Exec("ip", "token", "get", "dev", "ib0"); !strings.Contains(out, "token ::9 ") {
+			g.Errorf("the token of another program was removed: %s", out)
 		}
 	})
 }

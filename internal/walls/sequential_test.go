@@ -31,7 +31,8 @@ func TestSequential(t *testing.T) {
 			}
 			for _, imp := range f.Imports {
 				p := strings.Trim(imp.Path.Value, `"`)
-				for _, no := range []string{"sync", "testing/synctest", module + "/sm/engine", module + "/lab/simfabric", module + "/lab/scenario"} {
+				for _, no := range []string{"sync", "testing/synctest", module + "/sm/engine", module + "/sm/route", module + "/lab/simfabric",
+					module + "/lab/scenario"} {
 					if under(p, no) {
 						t.Errorf("%s imports %s", file, p)
 					}

@@ -110,17 +110,23 @@ func (b *builder) assign(r *Result, e engine) {
 // variants are tables made in several ways, and which of them has the least score.
 type variants struct {
 	all   []*assignment
-	best  *assignment
-	lft   [][]uint8 // of best
+	found []*scored
+}
+
+// scored is tables and their score.
+type scored struct {
+	of    *assignment
+	lft   [][]uint8
 	load  []int64
-	least float64
+	score float64
+	done  chan struct{} // closed when score is known
 }
 
 // variants makes tables without regard to those in force: with and, where that is
 // affordable, without flows that come together early.
 func (b *builder) variants(e engine, tree bool, bound int64) *variants {
 	a, worst := b.balanced(e, 0, bound)
-	v := &variants{all: []*assignment{a}, least: math.Inf(1)}
+	v := &variants{all: []*assignment{a}}
 	if 4*a.work < assignWork {
 		m, w := b.balanced(e, merging, bound)
 		v.all = []*assignment{m, a}
@@ -132,17 +138,38 @@ func (b *builder) variants(e engine, tree bool, bound int64) *variants {
 	return v
 }
 
+// judge finds the score of tables, on large graphs on another processor.
 func (v *variants) judge(a *assignment, worst int64) {
-	if s := a.score(worst); s < v.least {
-		v.best, v.least, v.lft, v.load = a, s, cloneTables(a.lft), slices.Clone(a.load)
+	s := &scored{a, cloneTables(a.lft), slices.Clone(a.load), 0, make(chan struct{})}
+	v.found = append(v.found, s)
+	find := func() {
+		s.score = a.score(s.lft, worst)
+		close(s.done)
 	}
+	if a.hostSum < shiftAhead {
+		find()
+	} else {
+		go find()
+	}
+}
+
+// best is the tables with the least score, of the same the first.
+func (v *variants) best() *scored {
+	best := v.found[0]
+	for _, s := range v.found {
+		if <-s.done; s.score < best.score {
+			best = s
+		}
+	}
+	v.found = []*scored{best}
+	return best
 }
 
 // relieved relieves the busiest links of all, and returns the best that comes of it. On
 // large graphs it gains enough for its work in trees only.
 func (v *variants) relieved(tree bool, bound int64) *assignment {
 	if len(v.all) == 1 && !tree {
-		return v.best
+		return v.best().of
 	}
 	for _, a := range v.all {
 		a.tree = tree
@@ -155,21 +182,23 @@ func (v *variants) relieved(tree bool, bound int64) *assignment {
 			v.judge(a, now)
 		}
 	}
-	v.best.revert(v.lft, v.load)
-	if v.best.mixed() && len(v.all) > 1 {
+	s := v.best()
+	s.of.revert(s.lft, s.load)
+	if s.of.mixed() && len(v.all) > 1 {
 		v.spread(bound)
+		s = v.best()
 	}
-	return v.best
+	return s.of
 }
 
 // score weighs the load of the busiest link and the share of the bandwidth that hosts
 // get that each send to one other at a time: one percent less of the share is as bad
 // as five percent more load. Beside the load of I/O nodes the busiest link alone counts.
-func (a *assignment) score(worst int64) float64 {
+func (a *assignment) score(lft [][]uint8, worst int64) float64 {
 	if a.base != nil {
 		return float64(worst)
 	}
-	share, _ := a.shift(a.lft, 64)
+	share, _ := a.shift(lft, 64)
 	return float64(worst) / math.Pow(max(share, 1e-3), 5)
 }
 
@@ -177,6 +206,7 @@ func (a *assignment) score(worst int64) float64 {
 // the largest.
 func (b *builder) balanced(e engine, merging, bound int64) (*assignment, int64) {
 	a := newAssignment(b.graph, e, merging)
+	a.ahead = true
 	a.pass()
 	worst := a.worst()
 	for n := 1; n < maxPasses && n*a.work < assignWork && worst > bound; n++ {
@@ -235,6 +265,8 @@ type assignment struct {
 	engine  engine
 	merging int64
 	c       *candidates
+	ahead   bool            // whether candidates may be found on another processor
+	batches [][]*candidates // for that
 	lft     [][]uint8
 	placed  bool    // lft has a way for each destination
 	tree    bool    // the switches form levels
@@ -286,31 +318,33 @@ func (a *assignment) worst() int64 {
 // each calls f for the LIDs of every switch, with c its candidates.
 func (a *assignment) each(f func(d int32, to dest)) {
 	a.lost, a.work = 0, 0
-	a.some(nil, func(d int32, to dest) {
+	a.some(nil, func(d int32, to dest) bool {
 		if to == a.dests[d][0] {
 			a.lost += a.c.lost
 		}
 		a.work += len(a.c.links)
 		f(d, to)
+		return true
 	})
 }
 
-// some is each for those LIDs that are set in which, all if it is nil.
-func (a *assignment) some(which []bool, f func(d int32, to dest)) {
+// some is each for those LIDs that are set in which, all if it is nil, until f is false.
+func (a *assignment) some(which []bool, f func(d int32, to dest) bool) {
 	isOne := func(to dest) bool { return which == nil || which[to.lid] }
-	for d := range int32(a.n) {
-		dests := a.dests[d]
-		if !slices.ContainsFunc(dests, isOne) {
-			continue
+	var list []int32
+	for d, dests := range a.dests {
+		if slices.ContainsFunc(dests, isOne) {
+			list = append(list, int32(d))
 		}
-		a.c.reset()
-		a.engine.towards(d, a.c)
+	}
+	a.towards(list, func(d int32) bool {
+		dests := a.dests[d]
 		for i, to := range dests {
 			if i == 0 || dests[i-1].port != to.port {
 				a.before = a.before[:0]
 			}
-			if isOne(to) {
-				f(d, to)
+			if isOne(to) && !f(d, to) {
+				return false
 			}
 			if i+1 < len(dests) && dests[i+1].port == to.port {
 				next := make([]int32, a.n)
@@ -320,7 +354,8 @@ func (a *assignment) some(which []bool, f func(d int32, to dest)) {
 				a.before = append(a.before, next)
 			}
 		}
-	}
+		return true
+	})
 }
 
 // pass routes every LID by the loads of all others.

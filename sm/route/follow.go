@@ -30,7 +30,7 @@ func (b *builder) kept(e engine, tree bool, bound int64) *assignment {
 	}
 	f := b.follower(e)
 	limit := bound + bound/10
-	if h, filled := f.followed(v.best, limit); !filled && h.worst() <= limit {
+	if h, filled := f.followed(v.best().of, limit); !filled && h.worst() <= limit {
 		return h
 	}
 	made := v.relieved(tree, bound)
@@ -61,6 +61,7 @@ type follower struct {
 
 func (b *builder) follower(e engine) follower {
 	a := newAssignment(b.graph, e, 0)
+	a.ahead = true
 	return follower{a, a.adopt(b.prev)}
 }
 
@@ -70,19 +71,20 @@ func (b *builder) follower(e engine) follower {
 func (f follower) followed(made *assignment, limit int64) (a *assignment, filled bool) {
 	a = newAssignment(f.graph, f.engine, made.merging)
 	a.revert(cloneTables(f.lft), slices.Clone(f.load))
-	a.lost, a.work = f.lost, f.work
+	a.lost, a.work, a.ahead, a.batches = f.lost, f.work, true, f.batches
 	which := make([]bool, len(f.broken))
 	for lid, kept := range f.broken {
 		which[lid] = kept != whole
 	}
-	a.some(which, func(d int32, to dest) {
+	a.some(which, func(d int32, to dest) bool {
 		if f.broken[to.lid] == 0 {
 			a.grown = a.grown || to.port != 0
 			a.place(d, to)
-			return
+			return true
 		}
 		a.ways(to)
 		a.mend(d, to, limit, false)
+		return true
 	})
 	if !slices.Contains(a.load, 0) {
 		return a, false

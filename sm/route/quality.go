@@ -84,63 +84,102 @@ func Shift(f *fabric.Fabric, lft [][]uint8, order ...ib.GUID) (share, worst floa
 	return g.shift(lft, 128)
 }
 
-// shift is Shift for a number of distances.
+// shift is Shift for a number of distances. Of two at a time one is on another processor.
 func (g *graph) shift(lft [][]uint8, distances int) (share, worst float64) {
-	f := g.f
-	type host struct {
-		s    int32
-		lid  ib.LID
-		aims bool
-	}
-	var hosts []host
-	for i := range f.EndPorts {
-		if g.ends != nil {
-			i = int(g.ends[i])
-		}
-		e := f.EndPorts[i]
-		if s, out := f.SwitchOf(e); s != fabric.None && out != 0 && g.kind[i] != uncounted {
-			hosts = append(hosts, host{s, f.Ports[e].LID, g.aims(i)})
-		}
-	}
+	hosts := g.shifters()
 	n := 0
-	count := make([]int64, len(g.port))
-	paths := make([][]int32, len(hosts))
-	for k := 1; k < len(hosts); k += max(1, (len(hosts)-1)/distances) {
-		clear(count)
-		for i, a := range hosts {
-			b := hosts[(i+k)%len(hosts)]
-			paths[i] = paths[i][:0]
-			if !b.aims {
-				continue
-			}
-			for at := a.s; at != b.s && len(paths[i]) <= g.n; {
-				l := fabric.None
-				if int(b.lid) < len(lft[at]) {
-					l = g.linkOf[int(at)<<8|int(lft[at][b.lid])]
-				}
-				if l == fabric.None {
-					break
-				}
-				paths[i] = append(paths[i], l)
-				count[l] += g.cost[l]
-				at = g.linkTo[l]
+	step := max(1, (len(hosts)-1)/distances)
+	var pair [2]permutation
+	for i := range pair {
+		pair[i] = permutation{count: make([]int64, len(g.port)), paths: make([][]int32, len(hosts)), most: make([]float64, len(hosts))}
+	}
+	for k := 1; k < len(hosts); k += 2 * step {
+		both := pair[:min(2, 1+(len(hosts)-1-k)/step)]
+		if len(both) == 2 && len(hosts) >= shiftAhead {
+			done := make(chan struct{})
+			go func() {
+				pair[1].run(g, lft, hosts, k+step)
+				close(done)
+			}()
+			pair[0].run(g, lft, hosts, k)
+			<-done
+		} else {
+			for i := range both {
+				both[i].run(g, lft, hosts, k+i*step)
 			}
 		}
-		for i, p := range paths {
-			if !hosts[(i+k)%len(hosts)].aims {
-				continue
+		for i := range both {
+			for j, most := range both[i].most {
+				if hosts[(j+k+i*step)%len(hosts)].aims {
+					worst = max(worst, most)
+					share += 1 / most
+					n++
+				}
 			}
-			most := 1.0
-			for _, l := range p {
-				most = max(most, float64(count[l])/16)
-			}
-			worst = max(worst, most)
-			share += 1 / most
-			n++
 		}
 	}
 	if n > 0 {
 		share /= float64(n)
 	}
 	return share, worst
+}
+
+// shiftAhead is from how many hosts on shift uses two processors.
+const shiftAhead = 500
+
+// shifter is a host in the permutations of shift.
+type shifter struct {
+	s    int32
+	lid  ib.LID
+	aims bool // whether flows to it are of this part
+}
+
+func (g *graph) shifters() (hosts []shifter) {
+	f := g.f
+	for i := range f.EndPorts {
+		if g.ends != nil {
+			i = int(g.ends[i])
+		}
+		e := f.EndPorts[i]
+		if s, out := f.SwitchOf(e); s != fabric.None && out != 0 && g.kind[i] != uncounted {
+			hosts = append(hosts, shifter{s, f.Ports[e].LID, g.aims(i)})
+		}
+	}
+	return hosts
+}
+
+// permutation is one permutation of shift.
+type permutation struct {
+	count []int64   // by link
+	paths [][]int32 // by host
+	most  []float64 // by host: the flows on its busiest link
+}
+
+// run fills most for the flows of each host to the one k after it.
+func (p *permutation) run(g *graph, lft [][]uint8, hosts []shifter, k int) {
+	clear(p.count)
+	for i, a := range hosts {
+		b := hosts[(i+k)%len(hosts)]
+		path := p.paths[i][:0]
+		for at := a.s; b.aims && at != b.s && len(path) <= g.n; {
+			l := fabric.None
+			if int(b.lid) < len(lft[at]) {
+				l = g.linkOf[int(at)<<8|int(lft[at][b.lid])]
+			}
+			if l == fabric.None {
+				break
+			}
+			path = append(path, l)
+			p.count[l] += g.cost[l]
+			at = g.linkTo[l]
+		}
+		p.paths[i] = path
+	}
+	for i, path := range p.paths {
+		most := int64(16)
+		for _, l := range path {
+			most = max(most, p.count[l])
+		}
+		p.most[i] = float64(most) / 16
+	}
 }

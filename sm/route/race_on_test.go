@@ -3,7 +3,7 @@
 package route_test
 
 // graphs is how many random graphs are tried; the race detector makes each ten
-// times as slow, and the code under test starts no goroutine.
+// times as slow.
 const graphs = 300
 
 // every is which part of the cases of long tables is tried.

@@ -61,18 +61,23 @@ func (a *assignment) relieve(limit int64, wide bool) {
 		a.spent += a.n * (len(a.port) + a.top) // other ways are long there, and gain little
 	}
 	last := fabric.None
-	a.some(a.passing(limit), func(d int32, to dest) {
+	a.some(a.passing(limit), func(d int32, to dest) bool {
 		if d != last {
 			last, a.spent = d, a.spent+len(a.c.links)/4
 		}
-		if a.spent += a.n; to.kind == uncounted || a.tree && a.spent >= a.most() {
-			return
+		a.spent += a.n
+		if a.tree && a.spent >= a.most() {
+			return false
+		}
+		if to.kind == uncounted {
+			return true
 		}
 		a.ways(to)
 		if a.over(limit) {
 			a.flows(to, -1)
 			a.mend(d, to, limit, wide)
 		}
+		return true
 	})
 }
 

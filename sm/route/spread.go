@@ -39,7 +39,8 @@ func (a *assignment) even() *assignment {
 // several speeds: in the best tables, and in such as are even. A slow link gets fewer flows
 // than others only if some flows of a permutation meet on another one.
 func (v *variants) spread(bound int64) {
-	best, most := v.best, v.best.worst()
+	best := v.best().of
+	most := best.worst()
 	for i, a := range []*assignment{best.even(), best} {
 		work := spreadWork / (1 + 2*i)
 		y := newSpreader(a)
@@ -50,9 +51,9 @@ func (v *variants) spread(bound int64) {
 		y.begin()
 		for step, stale := 5, 0; step < 8 && stale < 4; {
 			w := a.worst()
-			least := v.least
+			least := v.best().score
 			v.judge(a, w)
-			if stale++; v.least < least || w > most {
+			if stale++; v.best().score < least || w > most {
 				stale = 0
 			}
 			if w <= bound || y.work >= work {
@@ -72,7 +73,8 @@ func (v *variants) spread(bound int64) {
 			y.pass(max(limit, a.worst()), 0, true)
 		}
 	}
-	v.best.revert(v.lft, v.load)
+	s := v.best()
+	s.of.revert(s.lft, s.load)
 }
 
 // spreader moves flows to other links with regard to what hosts get that each send to one
@@ -213,9 +215,9 @@ func (y *spreader) pass(limit, extra int64, all bool) {
 	if !all {
 		which = y.passing(limit)
 	}
-	y.some(which, func(d int32, to dest) {
+	y.some(which, func(d int32, to dest) bool {
 		if y.place[to.lid] < 0 {
-			return
+			return true
 		}
 		for _, s := range y.c.order {
 			y.behind[s] = append(y.behind[s][:0], y.at[s]...)
@@ -231,6 +233,7 @@ func (y *spreader) pass(limit, extra int64, all bool) {
 				}
 			}
 		}
+		return true
 	})
 }
 

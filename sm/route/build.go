@@ -288,7 +288,7 @@ func (b *builder) try(r *Result, opt Options) error {
 			if len(list) == 0 {
 				return errors.New("routing engine dor: the switches form neither a mesh, a torus nor a HyperX")
 			}
-			b.through(r, list)
+			b.through(r, list, false)
 			return nil
 		}
 		t.open = t.layers() > min(b.lanes(), max(1, opt.Layers))

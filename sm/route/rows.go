@@ -19,6 +19,8 @@ const (
 	// stay, and rowsSame the part of the entries by which their order of dimensions is known.
 	rowsLater = 1.1
 	rowsSame  = 0.8
+	// endOfRows is above the classes of all links.
+	endOfRows uint8 = 255
 )
 
 // rows is dimension order on a HyperX, whose switches form a product of rows, in each of
@@ -29,6 +31,10 @@ const (
 // Each link has a class: those up in the first dimension, those down, those up in the
 // second and so on. No class along a path is below one before it, and within one the
 // switches come ever earlier or ever later in the order, so no credit loop can close.
+//
+// A plane is the switches that the other dimensions join. Where planes lack switches, at
+// which paths would turn, the links into these planes and within them have classes of
+// their own, above all others: a path into such a plane may enter it last.
 type rows struct {
 	g     *graph
 	class []uint8 // by group of links, from 1
@@ -147,21 +153,72 @@ func (g *graph) allRows() (list []*rows) {
 	links := func(s int32) int32 { first, end := g.linksOf(s); return end - first }
 	pos := places(g.n, func(s, t int32) int { return cmp.Compare(links(t), links(s)) })
 	for _, order := range orders(count) {
-		r := &rows{g: g, class: make([]uint8, len(dim)), dist: make([]int32, g.n), begins: make([]uint8, g.n), needs: make([]uint8, g.n)}
-		for s := range int32(g.n) {
-			first, end := g.neighbours(s)
-			for i := first; i < end; i++ {
-				r.class[i] = 1 + 2*order[dim[i]]
-				if pos[g.peer[i]] > pos[s] {
-					r.class[i]++
-				}
-			}
-		}
-		if r.whole() {
+		if r := g.rows(dim, order, pos, nil); r.whole() {
 			list = append(list, r)
+		} else if late := g.latePlanes(dim, order); late != nil {
+			if r = g.rows(dim, order, pos, late); r.whole() {
+				list = append(list, r)
+			}
 		}
 	}
 	return list
+}
+
+// rows gives links their classes by an order of dimensions and the places of switches. late
+// has by switch how many planes are entered before its own, nil for none.
+func (g *graph) rows(dim, order []uint8, pos []int32, late []uint8) *rows {
+	r := &rows{g: g, class: make([]uint8, len(dim)), dist: make([]int32, g.n), begins: make([]uint8, g.n), needs: make([]uint8, g.n)}
+	for s := range int32(g.n) {
+		first, end := g.neighbours(s)
+		for i := first; i < end; i++ {
+			t := g.peer[i]
+			r.class[i] = 1 + 2*order[dim[i]]
+			if late != nil {
+				r.class[i] += 2 * uint8(len(order)) * late[t]
+			}
+			if pos[t] > pos[s] {
+				r.class[i]++
+			}
+		}
+	}
+	return r
+}
+
+// latePlanes numbers the planes of the first dimension of an order that lack switches, by
+// switch from 1, 0 for the others. It is nil if there are none, or too many.
+func (g *graph) latePlanes(dim, order []uint8) (late []uint8) {
+	plane := make(classes, g.n)
+	for s := range plane {
+		plane[s] = int32(s)
+	}
+	for s := range int32(g.n) {
+		first, end := g.neighbours(s)
+		for i := first; i < end; i++ {
+			if order[dim[i]] > 0 {
+				plane.join(s, g.peer[i])
+			}
+		}
+	}
+	size := make([]int, g.n)
+	for s := range int32(g.n) {
+		size[plane.find(s)]++
+	}
+	whole := slices.Max(size)
+	number, count := make([]uint8, g.n), 0
+	for s, n := range size {
+		if n > 0 && n < whole {
+			count++
+			number[s] = uint8(count)
+		}
+	}
+	if count == 0 || 2*len(order)*(count+1) >= int(endOfRows) {
+		return nil
+	}
+	late = make([]uint8, g.n)
+	for s := range int32(g.n) {
+		late[s] = number[plane.find(s)]
+	}
+	return late
 }
 
 // followedBy returns the one of some rows that tables follow nearly everywhere, nil if there is
@@ -226,8 +283,8 @@ func (b *builder) product(r *Result, list []*rows, settled bool) {
 		b.upDown(r)
 		return
 	}
-	score, kept := b.through(r, list)
-	if kept != nil && settled && b.follow(kept, b.prev) || r.Worst <= rowsNear*r.Bound {
+	score, kept := b.through(r, list, settled)
+	if kept != nil && settled || r.Worst <= rowsNear*r.Bound {
 		return
 	}
 	updn, stays := *b, 1.0
@@ -273,8 +330,9 @@ func (b *builder) settled() bool {
 }
 
 // through makes tables through rows, in the best order of dimensions, or that in force while
-// it is nearly as good. It returns the least score, and the rows in force if these stay.
-func (b *builder) through(r *Result, list []*rows) (score float64, kept *rows) {
+// it is nearly as good. It returns the least score, and the rows in force if these stay. Tables
+// that are settled are by the rows that they follow everywhere.
+func (b *builder) through(r *Result, list []*rows, settled bool) (score float64, kept *rows) {
 	f, stays := newFluid(b.graph), 1.0
 	scores := map[*rows]float64{}
 	for _, e := range list {
@@ -283,7 +341,7 @@ func (b *builder) through(r *Result, list []*rows) (score float64, kept *rows) {
 	slices.SortStableFunc(list, func(x, y *rows) int { return cmp.Compare(scores[x], scores[y]) })
 	score = scores[list[0]]
 	large := b.pairs() > stackedPairs
-	if e := b.followedBy(list, b.prev); e != nil && (!large || scores[e] <= rowsLater*score) {
+	if e := b.followedBy(list, b.prev); e != nil && (!large || scores[e] <= rowsLater*score) && (!settled || b.follow(e, b.prev)) {
 		*r, kept, stays = Result{Engine: DOR, NumLayers: 1}, e, rowsLater
 		b.assign(r, e)
 	}
@@ -334,7 +392,7 @@ func (r *rows) reach(d int32) []int32 {
 	for i := range dist {
 		dist[i] = -1
 	}
-	dist[d], r.begins[d] = 0, 1+2*maxRows
+	dist[d], r.begins[d] = 0, endOfRows
 	q := append(r.queue[:0], d)
 	for i := 0; i < len(q); {
 		k := dist[q[i]] + 1

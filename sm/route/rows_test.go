@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/lab/gen"
+	"ibnetworkd/sm/explain"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/route"
@@ -178,4 +180,93 @@ func TestHyperXHostsOff(t *testing.T) {
 	if engines[route.DOR] == 0 || engines[route.UpDown] == 0 {
 		t.Errorf("with all hosts on: %v", engines)
 	}
+}
+
+// Where switches of a HyperX go off, and cables besides, dimension order stays, few entries
+// change beyond those that led over them, and the busiest link is not much busier. So it is
+// when all come back.
+func TestHyperXSwitchesOff(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		dims   []int
+		off    []int // by index of Fabric.Switches
+		cables int   // out besides
+		flows  float64
+		more   int // entries that change beyond those that must
+	}{
+		{"6x6, one off", []int{6, 6}, []int{14}, 0, 96, 0},
+		{"6x6, two of a row off", []int{6, 6}, []int{14, 16}, 0, 96, 0},
+		{"6x6, two of a column off", []int{6, 6}, []int{14, 20}, 0, 96, 0},
+		{"6x6, two off", []int{6, 6}, []int{14, 27}, 0, 116, 0},
+		{"6x6, three off", []int{6, 6}, []int{1, 14, 27}, 0, 124, 0},
+		{"6x6, one off and two cables out", []int{6, 6}, []int{14}, 2, 120, 0},
+		{"6x6, two off and two cables out", []int{6, 6}, []int{14, 27}, 2, 120, 99},
+		{"8x8, one off", []int{8, 8}, []int{9}, 0, 128, 0},
+		{"4x4x4, one off", []int{4, 4, 4}, []int{21}, 0, 292, 135},
+		{"4x4x4, two off", []int{4, 4, 4}, []int{21, 42}, 0, 400, 270},
+	} {
+		f := gen.LIDs(gen.HyperX(c.dims, 4), 0)
+		before, _ := build(t, c.name, f, route.Options{})
+		var nodes []int32
+		for _, s := range c.off {
+			nodes = append(nodes, f.Switches[s].Node)
+		}
+		g := cut(explain.Without(f, nodes, nil), rand.New(rand.NewPCG(0, 3)), c.cables)
+		after, l := build(t, c.name, g, route.Options{Previous: carried(f, g, before.LFT)})
+		back, _ := build(t, c.name, f, route.Options{Previous: carried(g, f, after.LFT)})
+		must, changed := entriesBetween(f, g, before.LFT, after.LFT)
+		_, again := entriesBetween(g, f, after.LFT, back.LFT)
+		fresh, least := build(t, c.name, g, route.Options{})
+		updn, _ := route.Build(g, route.Options{Engine: "updn"})
+		t.Logf("%s: %s, %.0f flows on a link, %s %.0f from nothing, %.0f before, %.0f with updn, the bound is %.0f", c.name, after.Engine,
+			l.Worst, fresh.Engine, least.Worst, before.Worst, updn.Worst, after.Bound)
+		t.Logf("%d entries must change, %d do, %d at the repair", must, changed, again)
+		if after.Engine != route.DOR || back.Engine != route.DOR || back.Worst > before.Worst {
+			t.Errorf("%s: %s, then %s with %.0f flows on a link", c.name, after.Engine, back.Engine, back.Worst)
+		}
+		if l.Worst > c.flows || l.Worst > 1.1*least.Worst || changed < must || changed > must+c.more || again > changed {
+			t.Errorf("%s: %.0f flows on a link, want %.0f; %d entries must change, %d do, %d at the repair", c.name, l.Worst, c.flows, must,
+				changed, again)
+		}
+		if naiveLoop(g, after.LFT) || naiveLoop(f, back.LFT) {
+			t.Errorf("%s: a credit loop", c.name)
+		}
+	}
+}
+
+// carried is tables by the switches of another fabric.
+func carried(from, to *fabric.Fabric, lft [][]uint8) [][]uint8 {
+	out := make([][]uint8, len(to.Switches))
+	for s := range out {
+		if n := from.NodeByGUID(to.Nodes[to.Switches[s].Node].GUID); n != fabric.None {
+			out[s] = lft[from.Nodes[n].Switch]
+		}
+	}
+	return out
+}
+
+// entriesBetween counts, of the entries for LIDs of both fabrics on switches of both, those of
+// the first tables that lead over a link that the second fabric lacks, and those that differ.
+func entriesBetween(f, g *fabric.Fabric, first, second [][]uint8) (must, changed int) {
+	lids := map[ib.LID]bool{}
+	for _, e := range f.EndPorts {
+		lids[f.Ports[e].LID] = true
+	}
+	old := carried(f, g, first)
+	for s := range g.Switches {
+		for _, e := range g.EndPorts {
+			lid := g.Ports[e].LID
+			if old[s] == nil || !lids[lid] {
+				continue
+			}
+			p := old[s][lid]
+			if q := g.Port(g.Switches[s].Node, p); p != 0 && (q == fabric.None || g.Ports[q].Peer == fabric.None) {
+				must++
+			}
+			if second[s][lid] != p {
+				changed++
+			}
+		}
+	}
+	return must, changed
 }

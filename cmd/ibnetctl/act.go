@@ -186,7 +186,10 @@ one of higher priority is master.`,
 			Long: `Prints for each InfiniBand port the phase of its subnet manager and the reason.
 The phases are those of the property Phase in org.ibnetwork1(5), and unknown
 where the daemon does not answer on the bus: a subnet manager that it started may
-still run.`,
+still run. Of a port named, or with --json, the routes of an ibnetsm on it that is
+master follow, for root and the group ibnetsm: the engine, how many pairs of hosts use
+the busiest link between switches, how many must at best, and why it is not ftree if
+that is far from it.`,
 			Annotations:       map[string]string{paged: "yes"},
 			ValidArgsFunction: a.completePorts,
 			RunE: func(cmd *cobra.Command, args []string) error {
@@ -208,6 +211,9 @@ still run.`,
 					return missing
 				}
 				a.nameMasters(cmd.Context(), sms)
+				if a.root == "" && a.recorded == "" {
+					askRoutes(cmd.Context(), sms, queryRouting)
+				}
 				if a.json {
 					return cmp.Or(a.emit(answer.Managers{Schema: answer.Schema, SubnetManagers: sms}), missing)
 				}
@@ -263,6 +269,9 @@ func (a *app) smDetail(s smctl.Status) {
 			plural(s.Starts, "time", "times")))
 	}
 	a.known("Status", s.WorkerText)
+	if s.Routes != nil {
+		a.field("Routes", s.Routes.Words)
+	}
 	a.known("By hand", s.Override)
 	if m := s.Master; m != nil {
 		a.field("Master", masterWords(m))

@@ -239,6 +239,9 @@ func (a *app) showExplained(r *fabricRoutes, x *explainedPaths) error {
 		fmt.Fprintln(a.out)
 	}
 	a.field("Engine", r.engineWords())
+	if t := r.hints.routes; t != nil {
+		a.field("Routes", t.Words)
+	}
 	a.showHints(r)
 	a.field("Partitions", x.partitionWords(f))
 	a.field("PathRecord", x.recordWords(r))
@@ -276,7 +279,7 @@ func (a *app) printHops(r *fabricRoutes, p *explain.Path) {
 func (x *explainedPaths) answer(r *fabricRoutes) answer.Explain {
 	f := r.Fabric
 	out := answer.Explain{Schema: answer.Schema, OK: x.works(), Source: r.source, Live: r.Live, Engine: r.Engine, EngineNote: r.note,
-		Hints: r.hints.answer(&r.opt),
+		Hints: r.hints.answer(&r.opt), Routes: r.hints.routes,
 		Paths: []answer.Path{}, Partitions: []answer.SharedPartition{}, Warnings: append([]string{}, r.warnings...)}
 	for _, p := range x.paths {
 		t := answer.Path{From: f.PortName(p.From), To: f.PortName(p.To),

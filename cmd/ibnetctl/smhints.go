@@ -19,6 +19,7 @@ import (
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/route"
+	"ibnetworkd/smctl"
 	"ibnetworkd/smctl/probe"
 )
 
@@ -118,6 +119,25 @@ func querySockets(ctx context.Context, sockets []string, port ib.GUID) (m *contr
 	return nil, problem
 }
 
+// routesOf is what is shown of a manager's tables, nil without any.
+func routesOf(m *control.Routing) *smctl.Routes {
+	if m == nil || m.State != "Master" || m.InForce == "" {
+		return nil
+	}
+	return &smctl.Routes{Engine: m.InForce, Layers: m.Layers, BusiestLink: m.BusiestLink, AtBest: m.AtBest, WhyNotTree: m.WhyNotTree,
+		Words: m.Words()}
+}
+
+// askRoutes completes the status of ports with the tables of the managers of this host.
+func askRoutes(ctx context.Context, sms []smctl.Status, query routingQuery) {
+	for i := range sms {
+		if g, err := ib.ParseGUID(sms[i].PortGUID); err == nil {
+			m, _ := query(ctx, g)
+			sms[i].Routes = routesOf(m)
+		}
+	}
+}
+
 // routingProblem says why a manager did not report how it computes routes, and the next step.
 func routingProblem(socket string, err error) string {
 	switch {
@@ -166,9 +186,10 @@ func masterOf(ctx context.Context, conn probe.Conn, f *fabric.Fabric, query rout
 
 // hints are what tables are computed with besides the fabric, and where that is from.
 type hints struct {
-	known    bool   // all of them
-	from     string // the manager that reported them, empty for none
-	why      string // they are not known
+	known    bool          // all of them
+	from     string        // the manager that reported them, empty for none
+	why      string        // they are not known
+	routes   *smctl.Routes // of that manager
 	replaced []string
 }
 
@@ -181,7 +202,7 @@ func (o *routesOptions) ofManager(ctx context.Context, conn probe.Conn, r *fabri
 	}
 	r.hints = hints{why: why}
 	if m != nil {
-		r.hints = hints{known: true, from: fmt.Sprintf("the ibnetsm on %s/%d", m.Device, m.Port)}
+		r.hints = hints{known: true, from: fmt.Sprintf("the ibnetsm on %s/%d", m.Device, m.Port), routes: routesOf(m)}
 		to := &r.opt.Route
 		to.Roots, to.Compute, to.IO, to.HopWeights, to.HostOrder = m.Roots, m.Compute, m.IO, m.HopWeights, m.HostOrder
 		r.opt.Drained, r.opt.LMC = m.Drained, &m.LMC

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"ibnetworkd/sm/control"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/route"
+	"ibnetworkd/smctl"
 	"ibnetworkd/smctl/probe"
 )
 
@@ -201,5 +203,27 @@ func TestHintFiles(t *testing.T) {
 	code, _, e = ctl(t, 0, append(args, "--root-guid-file", "/none")...)
 	if code != exitNoSuch || e != "open /none: no such file or directory" {
 		t.Errorf("exit status %d, %s", code, e)
+	}
+}
+
+// sm status shows the tables of a master on this host, in words and as JSON.
+func TestRoutesInStatus(t *testing.T) {
+	sms := []smctl.Status{{PortGUID: "0x0002c903000abcde"}, {PortGUID: "0x0002c903000abcdf"}}
+	askRoutes(t.Context(), sms, func(_ context.Context, g ib.GUID) (*control.Routing, string) {
+		m := &control.Routing{State: "Master", InForce: "updn", BusiestLink: 20, AtBest: 8, WhyNotTree: "rings"}
+		if g != 0x0002c903000abcde {
+			m.State = "Standby"
+		}
+		return m, ""
+	})
+	if r := sms[0].Routes; r == nil || r.Engine != "updn" || r.WhyNotTree != "rings" || sms[1].Routes != nil {
+		t.Fatalf("%+v, %+v", r, sms[1].Routes)
+	}
+	var out bytes.Buffer
+	a := &app{out: &out}
+	a.smDetail(sms[0])
+	const want = "updn, busiest link 20 pairs of hosts, 8 at best; not ftree: rings"
+	if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), want) {
+		t.Errorf("%s", out.String())
 	}
 }

@@ -57,11 +57,8 @@ func printStatus(out io.Writer, xs []*engine.Snapshot) {
 			line("Trouble", "%d LIDs are used twice: the other subnet manager assigns LIDs too", x.DoubledLIDs)
 		}
 		if x.State == "Master" {
-			line("Subnet", "%d nodes, %d of them switches, %d links, highest LID %v, routing %s",
-				x.Nodes, x.Switches, x.Links, x.TopLID, routing(x))
-			if x.BusiestLink > 0 {
-				line("Busiest link", "%.0f pairs of hosts, %.0f at best", x.BusiestLink, x.AtBest)
-			}
+			line("Subnet", "%d nodes, %d of them switches, %d links, highest LID %v", x.Nodes, x.Switches, x.Links, x.TopLID)
+			line("Routes", "%s", x.RoutesWords())
 			line("Multicast groups", "%d", x.Groups)
 			if l := x.LastSweep; l.At.IsZero() {
 				line("Last sweep", "the first is running")
@@ -96,12 +93,4 @@ func reason(s string) string {
 		return ""
 	}
 	return " (" + s + ")"
-}
-
-// routing is the engine and on how many service levels.
-func routing(x *engine.Snapshot) string {
-	if x.Layers > 1 {
-		return fmt.Sprintf("%s on %d service levels", x.Routing, x.Layers)
-	}
-	return x.Routing
 }

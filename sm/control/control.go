@@ -102,11 +102,33 @@ type Routing struct {
 	InForce string    `json:"in_force,omitempty"`
 	Layers  int       `json:"layers,omitempty"`
 	Order   []ib.GUID `json:"order,omitempty"`
+	// BusiestLink, AtBest and WhyNotTree are of the tables in force, see route.Result.
+	BusiestLink float64 `json:"busiest_link_flows,omitempty"`
+	AtBest      float64 `json:"busiest_link_at_best,omitempty"`
+	WhyNotTree  string  `json:"why_not_ftree,omitempty"`
 	// SL are the service levels of paths between the switches of At, where more than one is
 	// needed, and Trunk the ports of these switches on the tree that all multicast takes.
 	At    []ib.GUID `json:"at,omitempty"`
 	SL    [][]byte  `json:"sl,omitempty"`
 	Trunk []byte    `json:"trunk,omitempty"`
+}
+
+// Words describes the tables in force.
+func (r *Routing) Words() string {
+	if r.InForce == "" {
+		return "none yet"
+	}
+	out := r.InForce
+	if r.Layers > 1 {
+		out += fmt.Sprintf(" on %d service levels", r.Layers)
+	}
+	if r.BusiestLink > 0 {
+		out += fmt.Sprintf(", busiest link %.0f pairs of hosts, %.0f at best", r.BusiestLink, r.AtBest)
+	}
+	if r.WhyNotTree != "" {
+		out += "; not ftree: " + r.WhyNotTree
+	}
+	return out
 }
 
 // MostLevels is of how many switches Routing has SL: what is left out is not known.

@@ -117,7 +117,7 @@ func (w *sweep) remember(ctx context.Context) error {
 func sumFor(g *fabric.Fabric, opt *route.Options) string {
 	h := sha256.New()
 	o := *opt
-	o.Previous, o.Order, o.SL, o.Trunk = nil, nil, nil, nil
+	o.Previous, o.Order, o.SL, o.Trunk, o.Before = nil, nil, nil, nil, ""
 	fmt.Fprintf(h, "%+v\n", o)
 	b := make([]byte, 0, 1<<12)
 	for i := range g.Ports {

@@ -89,6 +89,14 @@ const treeFactor, otherFactor = 2, 3
 // are much worse than the last.
 func (s *Subnet) compareRoutes(r *route.Result) {
 	old := &s.prog.want
+	if old.lft != nil && old.engine != r.Engine {
+		args := []any{"routing", r.Engine, "routing_before", old.engine, "busiest_link_flows", math.Round(r.Worst),
+			"at_best", math.Round(r.Bound)}
+		if r.NoTree != "" {
+			args = append(args, "why_not_ftree", r.NoTree)
+		}
+		s.log.Info("the routing engine changed", args...)
+	}
 	factor := float64(otherFactor)
 	if r.Engine == route.FatTree {
 		factor = treeFactor

@@ -154,7 +154,7 @@ func (w *sweep) route(ctx context.Context) error {
 func (w *sweep) routeOptions(g *fabric.Fabric) (opt route.Options, q *qos.Options, own []string) {
 	s := w.s
 	opt = s.cfg.Route
-	opt.Previous, opt.Order = w.have.lft, w.was.order
+	opt.Previous, opt.Order, opt.Before = w.have.lft, w.was.order, w.was.engine
 	opt.SL, opt.Trunk = w.was.sl.Carry(w.was.at, g), route.CarryTrunk(w.was.trunk, w.was.at, g)
 	if q = s.cfg.QoS; q != nil {
 		inUse, fewest := w.lanesInUse()

@@ -35,6 +35,7 @@ type Snapshot struct {
 	// switches, AtBest what no tables can be below; see route.Result.
 	BusiestLink float64         `json:"busiest_link_flows,omitempty"`
 	AtBest      float64         `json:"busiest_link_at_best,omitempty"`
+	WhyNotTree  string          `json:"why_not_ftree,omitempty"` // see route.Result
 	Sweeps      int             `json:"sweeps"`
 	LastSweep   SweepStats      `json:"last_sweep"`
 	Nodes       int             `json:"nodes"`
@@ -92,7 +93,7 @@ func (s *Subnet) publish() {
 		Device: s.port.Device, Port: s.port.Num, PortGUID: s.port.PortGUID, LID: s.port.LID, PortState: s.port.State.String(),
 		State: s.elect.State().String(), Priority: s.cfg.Priority, DoubledLIDs: s.rivals.doubled,
 		Routing: s.prog.want.engine, TopLID: s.prog.top,
-		BusiestLink: math.Round(s.prog.want.worst), AtBest: math.Round(s.prog.want.bound),
+		BusiestLink: math.Round(s.prog.want.worst), AtBest: math.Round(s.prog.want.bound), WhyNotTree: s.prog.want.noTree,
 		Sweeps: s.sweeps.count, LastSweep: s.sweeps.last, Retrying: slices.Clone(s.sweeps.failedAt),
 		Counters: s.counters.copy(), SACounters: s.served.admin.Counters(), At: time.Now(),
 	}
@@ -129,6 +130,12 @@ func (s *Subnet) publish() {
 	}
 }
 
+// RoutesWords describes the tables in force.
+func (x *Snapshot) RoutesWords() string {
+	return (&control.Routing{InForce: x.Routing, Layers: x.Layers, BusiestLink: x.BusiestLink, AtBest: x.AtBest,
+		WhyNotTree: x.WhyNotTree}).Words()
+}
+
 // routing is how routes are computed; it shares lists, none of which changes.
 func (s *Subnet) routing(x *Snapshot) control.Routing {
 	r := &s.cfg.Route
@@ -139,7 +146,8 @@ func (s *Subnet) routing(x *Snapshot) control.Routing {
 	out := control.Routing{Device: x.Device, Port: x.Port, PortGUID: x.PortGUID, State: x.State, Engine: r.Engine,
 		QoS: s.cfg.QoS != nil && len(s.prog.noVLs) == 0, Levels: levels, OwnLevels: len(s.cfg.ownLevels()) > 0,
 		Roots: r.Roots, Compute: r.Compute, IO: r.IO, HopWeights: r.HopWeights, HostOrder: r.HostOrder, Drained: s.drained, LMC: s.cfg.LMC,
-		InForce: s.prog.want.engine, Layers: s.prog.want.layers, Order: s.prog.want.order}
+		InForce: s.prog.want.engine, Layers: s.prog.want.layers, Order: s.prog.want.order,
+		BusiestLink: x.BusiestLink, AtBest: x.AtBest, WhyNotTree: x.WhyNotTree}
 	if w := &s.prog.want; w.sl != nil && len(w.at) <= control.MostLevels {
 		out.At, out.SL, out.Trunk = w.at, w.sl, w.trunk
 	}

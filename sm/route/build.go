@@ -59,6 +59,8 @@ type Options struct {
 	SL Layers
 	// Trunk is Result.Trunk of the tables in force, by switch index of the fabric.
 	Trunk []uint8
+	// Before is the engine of the tables in force; it is only for Result.NoTree.
+	Before string
 	// Layers is how many service levels the caller gives lanes of their
 	// own; 0 means 1. With several, paths through a torus are the shortest,
 	// and those through other graphs without levels nearly so.
@@ -142,7 +144,8 @@ type Result struct {
 	// fastest link over the link's own. No tables can do with less than Bound,
 	// because the hosts of some switch have no more links to the others.
 	Worst, Bound float64
-	// NoTree is why Auto does not take ftree, where Worst is more than twice Bound.
+	// NoTree is why Auto does not take ftree, where Worst is more than twice Bound or
+	// Options.Before is ftree.
 	NoTree   string
 	Warnings []string
 }
@@ -191,7 +194,7 @@ func Build(f *fabric.Fabric, opt Options) (Result, error) {
 	if !done {
 		r = Result{NumLayers: 1}
 		b.auto(&r, opt)
-		if r.Engine != FatTree && len(b.roots) == 0 && r.Worst > 2*r.Bound {
+		if r.Engine != FatTree && len(b.roots) == 0 && (r.Worst > 2*r.Bound || opt.Before == FatTree) {
 			levels, _ := b.levels()
 			r.NoTree = b.noTree(levels)
 		}

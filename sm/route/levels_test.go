@@ -109,3 +109,15 @@ func TestNoTree(t *testing.T) {
 		t.Errorf("%q", r.Warnings)
 	}
 }
+
+// The reason is also named where other tables follow those of ftree, however good they are.
+func TestNoTreeAfterFatTree(t *testing.T) {
+	g := plugged(t, gen.FatTree3(12, 6, 6), "host", func(int) int { return 6 })
+	if r, _ := build(t, "at first", g, route.Options{}); r.NoTree != "" || r.Engine == route.FatTree {
+		t.Fatalf("%s, %q", r.Engine, r.NoTree)
+	}
+	r, _ := build(t, "after ftree", g, route.Options{Before: route.FatTree})
+	if !strings.Contains(r.NoTree, "hosts at several levels") {
+		t.Errorf("%s: %q", r.Engine, r.NoTree)
+	}
+}

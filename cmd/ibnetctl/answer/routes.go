@@ -1,6 +1,9 @@
 package answer
 
-import "ibnetworkd/sm/control"
+import (
+	"ibnetworkd/sm/control"
+	"ibnetworkd/smctl"
+)
 
 // Explain is the path between two ports, there and back.
 type Explain struct {
@@ -11,7 +14,9 @@ type Explain struct {
 	Engine     string `json:"engine,omitempty"` // absent where it is not known
 	EngineNote string `json:"engine_note"`
 	Hints      Hints  `json:"hints"`
-	Paths      []Path `json:"paths"`
+	// Routes is what the subnet manager reports of its tables, absent where it is not on this host.
+	Routes *smctl.Routes `json:"routes,omitempty"`
+	Paths  []Path        `json:"paths"`
 	// Partitions are those of both ports; Record is absent where there is none.
 	Partitions []SharedPartition `json:"partitions"`
 	Record     *PathRecord       `json:"path_record,omitempty"`

@@ -182,12 +182,12 @@ func (v *variants) relieved(tree bool, bound int64) *assignment {
 			v.judge(a, now)
 		}
 	}
+	if s := v.best(); s.of.mixed() && len(v.all) > 1 {
+		s.of.revert(cloneTables(s.lft), slices.Clone(s.load))
+		v.spread(s.of, bound)
+	}
 	s := v.best()
 	s.of.revert(s.lft, s.load)
-	if s.of.mixed() && len(v.all) > 1 {
-		v.spread(bound)
-		s = v.best()
-	}
 	return s.of
 }
 

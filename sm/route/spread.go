@@ -38,8 +38,7 @@ func (a *assignment) even() *assignment {
 // spread moves flows off the busiest links with regard to the permutations, where links have
 // several speeds: in the best tables, and in such as are even. A slow link gets fewer flows
 // than others only if some flows of a permutation meet on another one.
-func (v *variants) spread(bound int64) {
-	best := v.best().of
+func (v *variants) spread(best *assignment, bound int64) {
 	most := best.worst()
 	for i, a := range []*assignment{best.even(), best} {
 		work := spreadWork / (1 + 2*i)
@@ -73,8 +72,6 @@ func (v *variants) spread(bound int64) {
 			y.pass(max(limit, a.worst()), 0, true)
 		}
 	}
-	s := v.best()
-	s.of.revert(s.lft, s.load)
 }
 
 // spreader moves flows to other links with regard to what hosts get that each send to one

@@ -256,8 +256,8 @@ func (m *Machine) Ignore(g ib.GUID) {
 // is handed no subnet, whatever its rank.
 func (m *Machine) Retire() { m.state = mad.SMNotActive }
 
-// Heir is the manager to hand over to when this one ends: the best standby.
-func (m *Machine) Heir() (Peer, bool) {
+// Successor is the manager to hand over to when this one ends: the best standby.
+func (m *Machine) Successor() (Peer, bool) {
 	if m.state != mad.SMMaster {
 		return Peer{}, false
 	}

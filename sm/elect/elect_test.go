@@ -112,11 +112,11 @@ func TestPolling(t *testing.T) {
 
 func TestHeir(t *testing.T) {
 	m := elect.New(elect.Config{Self: smp.Standing{Priority: 5, GUID: 5}})
-	if _, ok := m.Heir(); ok {
-		t.Fatal("heir of no master")
+	if _, ok := m.Successor(); ok {
+		t.Fatal("a successor of no master")
 	}
 	m.Discovered([]elect.Peer{peer(1, 8, mad.SMStandby), peer(2, 9, mad.SMStandby), peer(4, 10, mad.SMNotActive)})
-	if p, ok := m.Heir(); !ok || p.Info.GUID != 9 {
+	if p, ok := m.Successor(); !ok || p.Info.GUID != 9 {
 		t.Fatal(p, ok)
 	}
 	if a := m.Received(mad.SMInfoAcknowledge, peer(2, 9, mad.SMMaster)); a != elect.StepDown {

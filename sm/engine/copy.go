@@ -57,8 +57,8 @@ type copied struct {
 	until   time.Time     // end of the lease: see followers
 	again   time.Time     // when it is tried again after a failure
 	pending *pending
-	// heir is set when the copy was found to be complete, as this manager took over.
-	heir time.Time
+	// took is set when the copy was found to be complete, as this manager took over.
+	took time.Time
 }
 
 // pending is a request to the master's SA.
@@ -73,8 +73,8 @@ const (
 	// copyWait bounds the wait for a table; copyPause is the pause after a failure.
 	copyWait  = time.Second
 	copyPause = 5 * time.Second
-	// heirMost bounds the time from taking over to the first answer of the SA.
-	heirMost = time.Minute
+	// takeoverMost bounds the time from taking over to the first answer of the SA.
+	takeoverMost = time.Minute
 	// copyAgain is when the master is polled again after a copy.
 	copyAgain = 20 * time.Millisecond
 )
@@ -190,9 +190,9 @@ func (s *Subnet) copyResponse(p *transport.Packet) {
 // inherit keeps the copy for a takeover that begins now, if it is complete. If not, its
 // levels of paths are still what to begin from.
 func (s *Subnet) inherit() {
-	s.copied.heir = time.Time{}
+	s.copied.took = time.Time{}
 	if now := time.Now(); s.copied.regs != nil && now.Before(s.copied.until) {
-		s.copied.heir = now
+		s.copied.took = now
 	}
 }
 
@@ -202,7 +202,7 @@ func (w *sweep) restore() {
 	s := w.s
 	c := s.copied
 	s.copied = copied{}
-	if c.heir.IsZero() || time.Since(c.heir) > heirMost {
+	if c.took.IsZero() || time.Since(c.took) > takeoverMost {
 		return
 	}
 	changes, err := s.served.admin.Restore(c.at, c.regs, w.f)

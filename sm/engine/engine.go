@@ -72,7 +72,7 @@ type Config struct {
 	// LocalPoll is how often the local port's state is read, default 250 ms;
 	// a quarter as often where a switch sends traps.
 	LocalPoll time.Duration
-	// HandoverWait bounds the wait for an heir at the end of Run, default 1 s.
+	// HandoverWait bounds the wait for a successor at the end of Run, default 1 s.
 	HandoverWait time.Duration
 
 	// QoS writes SL-to-VL mapping and VL arbitration tables, and lets the

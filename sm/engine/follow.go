@@ -48,8 +48,8 @@ const (
 	deferredLate   = 500 * time.Millisecond
 	followerBarred = time.Minute
 	deferredMost   = 1 << 13
-	// heirWait is how long a handover waits for a heir that has begun a copy.
-	heirWait = 2 * time.Second
+	// successorWait is how long a handover waits for a successor that has begun a copy.
+	successorWait = 2 * time.Second
 	// followerGone is how long one is remembered that asks no more.
 	followerGone = 10 * time.Second
 )
@@ -144,9 +144,9 @@ func (f *followers) copying(g ib.GUID, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if x := f.by[g]; x != nil {
-		return f.whole && !now.Before(x.until) && now.After(x.barred) && now.Sub(x.first) < heirWait
+		return f.whole && !now.Before(x.until) && now.After(x.barred) && now.Sub(x.first) < successorWait
 	}
-	return f.whole && g == f.early && now.Sub(f.earlyAt) < heirWait
+	return f.whole && g == f.early && now.Sub(f.earlyAt) < successorWait
 }
 
 // deferredAnswer waits until the standbys have copied what it acknowledges.

@@ -66,7 +66,7 @@ func (s *Subnet) standby(ctx context.Context) error {
 			return err
 		}
 		next = time.Now().Add(s.cfg.Poll)
-		first := s.copied.own && s.copied.regs == nil && time.Since(begun) < heirWait
+		first := s.copied.own && s.copied.regs == nil && time.Since(begun) < successorWait
 		if first || s.copied.version != was {
 			next = time.Now().Add(min(s.cfg.Poll, copyAgain)) // hosts wait until the master knows
 		}

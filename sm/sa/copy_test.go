@@ -81,33 +81,33 @@ func TestRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heir := &world{t: t, s: New(Config{}), f: f, now: 3 * time.Second}
-	c, err := heir.s.Restore(0, &r, f)
+	successor := &world{t: t, s: New(Config{}), f: f, now: 3 * time.Second}
+	c, err := successor.s.Restore(0, &r, f)
 	if err != nil || len(c.GUIDs) != 1 || c.GUIDs[0].Block != 1 || c.GUIDs[0].GUIDs[2] != alias {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	c = heir.s.SetState(heir.now, stateOf(t, f, conf))
-	heir.check()
+	c = successor.s.SetState(successor.now, stateOf(t, f, conf))
+	successor.check()
 	if len(c.Reregister) != 0 {
 		t.Errorf("%d ports are asked to register again", len(c.Reregister))
 	}
-	w.now = heir.now // services' leases go on
+	w.now = successor.now // services' leases go on
 	want = w.tables(cas[6], true)
-	for i, got := range heir.tables(cas[6], true) {
+	for i, got := range successor.tables(cas[6], true) {
 		if !bytes.Equal(got, want[i]) {
 			t.Errorf("%s: %x, want %x", mad.AttrName(mad.ClassSA, Copies[i]), got, want[i])
 		}
 	}
 	// A port that is not Active registers when it is.
 	f.Ports[cas[3]].Info.SetState(ib.PortInit)
-	heir = &world{t: t, s: New(Config{}), f: f}
-	if _, err = heir.s.Restore(0, &r, f); err != nil {
+	successor = &world{t: t, s: New(Config{}), f: f}
+	if _, err = successor.s.Restore(0, &r, f); err != nil {
 		t.Fatal(err)
 	}
-	heir.s.SetState(0, stateOf(t, f, conf))
-	heir.check()
-	if heir.s.groups[secret] != nil || heir.s.members != 0 {
-		t.Errorf("groups that a port that is down has kept are left: %d members", heir.s.members)
+	successor.s.SetState(0, stateOf(t, f, conf))
+	successor.check()
+	if successor.s.groups[secret] != nil || successor.s.members != 0 {
+		t.Errorf("groups that a port that is down has kept are left: %d members", successor.s.members)
 	}
 	// A service of another's GID has its owner in no record.
 	must(w.ask(cas[4], 0, mad.MethodSet, mad.AttrServiceRecord, mad.CompSRServiceID|mad.CompSRGID,

@@ -21,11 +21,11 @@ import (
 // a standby.
 type takeover struct {
 	*world
-	asked  *askings
-	master *seat
-	heir   *engine.Subnet
-	copies atomic.Int32 // that the standby asked for
-	all    []*client    // one for each host, all at one that no cut separates
+	asked     *askings
+	master    *seat
+	successor *engine.Subnet
+	copies    atomic.Int32 // that the standby asked for
+	all       []*client    // one for each host, all at one that no cut separates
 }
 
 func newTakeover(t *testing.T, first int, opt simfabric.Options) *takeover {
@@ -43,7 +43,7 @@ func newTakeover(t *testing.T, first int, opt simfabric.Options) *takeover {
 	})
 	time.Sleep(5 * time.Second)
 	cfg := engine.Config{QoS: &qos.Options{}, Priority: 1, Reregister: engine.ReregisterNever}
-	x.heir, _ = x.managerOn(hosts[len(hosts)-3], cfg, func(tr transport.Transport) transport.Transport {
+	x.successor, _ = x.managerOn(hosts[len(hosts)-3], cfg, func(tr transport.Transport) transport.Transport {
 		return losing{tr, func(p *transport.Packet) bool {
 			if mad.ClassOf(&p.MAD) == mad.ClassSA && mad.AttrOf(&p.MAD) == mad.AttrPathLevelsRecord {
 				x.copies.Add(1)
@@ -109,7 +109,7 @@ func TestTakeoverKeepsLevels(t *testing.T) {
 				end(x.master)
 				time.Sleep(20 * time.Second)
 				synctest.Wait()
-				now := x.heir.Snapshot()
+				now := x.successor.Snapshot()
 				asked := x.asked.take()
 				differ, _ := x.differ(t, now.Fabric, before, asked)
 				if now.State != "Master" || was.Layers < 2 || differ > 0 || len(asked) != want {
@@ -139,7 +139,7 @@ func TestLevelsOfReturningSwitchAfterTakeover(t *testing.T) {
 			x.sim.PowerOn(g)
 			time.Sleep(20 * time.Second)
 			synctest.Wait()
-			differ, missed := x.differ(t, x.heir.Snapshot().Fabric, before, x.asked.take())
+			differ, missed := x.differ(t, x.successor.Snapshot().Fabric, before, x.asked.take())
 			changed += differ
 			if missed > 0 {
 				t.Errorf("switch %d: of %d levels that differ %d hosts are not asked", n, differ, missed)

@@ -153,7 +153,7 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 		return classifyDNS(name, err)
 	case link.SetSysctl:
 		if errors.Is(err, unix.ENOENT) {
-			return verdictGiveUp, say(link.CodeUnsupported, "take the key out of the unit, or boot a kernel that has /proc/sys/net/"+
+			return verdictGiveUp, say(link.CodeUnsupported, "remove the key from the unit, or boot a kernel that has /proc/sys/net/"+
 				strings.Replace(o.Key,
 					"/", "/conf/"+name+"/", 1), "this kernel has no setting %s for %s", o.Key, name)
 		}
@@ -176,7 +176,7 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 		return verdictRetry, say(link.CodeRetry, "nothing: will retry", "%s did not succeed yet (%s)", op, words)
 	case is(unix.EOPNOTSUPP), errors.Is(err, errors.ErrUnsupported):
 		return verdictGiveUp, say(link.CodeUnsupported,
-			"take the key out of the unit: the kernel or the driver of "+name+" does not have it", "%s is not supported here (%s)", op, words)
+			"remove the key from the unit: the kernel or the driver of "+name+" does not have it", "%s is not supported here (%s)", op, words)
 	case is(unix.EINVAL, unix.ERANGE):
 		return verdictGiveUp, say(link.CodeRefused,
 			"try the command by hand, and read dmesg; then change the value in the unit", "the kernel refused: %s (%s)", op, words)

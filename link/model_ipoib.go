@@ -36,11 +36,12 @@ func (m *Model) addChild(o AddChild) error {
 	return nil
 }
 
-// ChildOf is a P_Key child as the kernel makes it, without an index.
+// ChildOf is a P_Key child as the kernel makes it, without an index. Its MTU is that of the adapter (ipoib_ndo_init),
+// of 2044 or more, however small the parent's is.
 func ChildOf(p *Link, name string, key ib.PKey) Link {
 	return Link{
 		Name: name, Type: ARPHRDInfiniBand, Kind: "ipoib", Parent: p.Index,
-		Flags: FlagMulti, MTU: p.MTU, HWAddr: p.HWAddr, IBDevice: p.IBDevice, Port: p.Port,
+		Flags: FlagMulti, MTU: max(p.MTU, 2044), HWAddr: p.HWAddr, IBDevice: p.IBDevice, Port: p.Port,
 		IPoIB: &IPoIB{PKey: key.AsFull(), Mode: ib.ModeDatagram}, Driver: p.Driver, NetDriver: p.NetDriver, Path: p.Path,
 		Sysctl: map[string]string{},
 	}

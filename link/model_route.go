@@ -86,6 +86,9 @@ func (m *Model) addRoute(l *Link, o AddRoute) error {
 	if o.Route.Dst.Addr().Is6() && (m.snap.Host.NoIPv6 || l.MTU < 1280) {
 		return errInvalid
 	}
+	if o.Route.Dst.Addr().Is6() && !o.Route.overOthers() && !o.Route.nowhere() && l.Sysctl[disableIPv6] == "1" {
+		return errPermission // fib6_nh_init
+	}
 	if !GatewayReachable(l, o.Route) {
 		return errUnreach
 	}

@@ -60,7 +60,7 @@ func planNeighbor(b *Builder, index int, n Neighbor, rec *LinkRecord, vrf Reason
 	if l.IsInfiniBand() {
 		bytes, kind = 20, "an IPoIB"
 	}
-	i := slices.IndexFunc(l.Neighbors, n.sameIP)
+	i, no6 := slices.IndexFunc(l.Neighbors, n.sameIP), noInet6(b.Base.Host.NoIPv6, l)
 	switch {
 	case n.HWAddr.Len() != bytes:
 		block(false, Reason{
@@ -79,10 +79,8 @@ func planNeighbor(b *Builder, index int, n Neighbor, rec *LinkRecord, vrf Reason
 		block(true, vrf)
 	case !l.Up():
 		block(true, Reason{Code: CodeLinkDown, Text: l.Name + " is down: a neighbour needs it up", Next: "ip link set " + l.Name + " up"})
-	case n.IP.Is6() && b.Base.Host.NoIPv6:
-		block(false, Reason{Code: CodeNoIPv6, Text: "this kernel has no IPv6"})
-	case n.IP.Is6() && l.MTU != 0 && l.MTU < 1280:
-		block(false, Reason{Code: CodeIPv6MTU, Text: fmt.Sprintf("IPv6 needs an MTU of 1280, %s has %d", l.Name, l.MTU), Next: "raise MTUBytes="})
+	case n.IP.Is6() && no6 != (Reason{}):
+		block(false, no6)
 	default:
 		op.Replace = i >= 0
 		b.DoFor(op, &a.Why)

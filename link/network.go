@@ -176,16 +176,23 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 	planNeighbors(b, index, u, rec)
 }
 
-// noIPv6 says why a link can have no IPv6 address, nothing where it can.
+// noIPv6 says why a link can have no IPv6 address or route, nothing where it can.
 func noIPv6(kernel bool, l *Link) Reason {
+	why := noInet6(kernel, l)
+	if why == (Reason{}) && l.Sysctl[disableIPv6] == "1" {
+		return Reason{Code: CodeNoIPv6, Text: "IPv6 is disabled on " + l.Name,
+			Next: "sysctl -w " + sysctlName(l.Name, disableIPv6) + "=0"}
+	}
+	return why
+}
+
+// noInet6 says why a link has no IPv6 settings and neighbours (inet6_dev of the kernel), nothing where it has.
+func noInet6(kernel bool, l *Link) Reason {
 	switch {
 	case kernel:
 		return Reason{Code: CodeNoIPv6, Text: "this kernel has no IPv6"}
 	case l.MTU != 0 && l.MTU < 1280:
 		return Reason{Code: CodeIPv6MTU, Text: fmt.Sprintf("IPv6 needs an MTU of 1280, %s has %d", l.Name, l.MTU), Next: "raise MTUBytes="}
-	case l.Sysctl[disableIPv6] == "1":
-		return Reason{Code: CodeNoIPv6, Text: "IPv6 is disabled on " + l.Name,
-			Next: "sysctl -w " + sysctlName(l.Name, disableIPv6) + "=0"}
 	}
 	return Reason{}
 }

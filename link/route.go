@@ -203,6 +203,10 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, h *deferral) {
 		a.Why = why
 		b.Block(t, op, wait, why)
 	}
+	no6 := noInet6(b.Base.Host.NoIPv6, l)
+	if !r.overOthers() && !r.nowhere() {
+		no6 = noIPv6(b.Base.Host.NoIPv6, l)
+	}
 	switch {
 	case at != nil && routeEqual(now, r):
 		a.Wanted = a.Actual
@@ -218,10 +222,8 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, h *deferral) {
 		}
 	case !l.Up():
 		block(true, Reason{Code: CodeLinkDown, Text: l.Name + " is down: a route needs it up", Next: "ip link set " + l.Name + " up"})
-	case r.Dst.Addr().Is6() && b.Base.Host.NoIPv6:
-		block(false, Reason{Code: CodeNoIPv6, Text: "this kernel has no IPv6"})
-	case r.Dst.Addr().Is6() && l.MTU != 0 && l.MTU < 1280:
-		block(false, Reason{Code: CodeIPv6MTU, Text: fmt.Sprintf("IPv6 needs an MTU of 1280, %s has %d", l.Name, l.MTU), Next: "raise MTUBytes="})
+	case r.Dst.Addr().Is6() && no6 != (Reason{}):
+		block(false, no6)
 	case h != nil:
 		block(h.wait, h.why)
 	case missingHop(b, r) != "":

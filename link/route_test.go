@@ -97,6 +97,12 @@ func TestRoutes(t *testing.T) {
 			"# blocked: ib0: IPv6 needs an MTU of 1280, ib0 has 1000\n" +
 			"#   then: ip route add fd01::/64 dev ib0 proto static metric 1024\n" +
 			"#   next: raise MTUBytes=\n"},
+		{name: "bad IPv6 is disabled on the link", unit: "[Route]\nDestination=fd01::/64\n[Route]\nDestination=fd02::/64\nType=blackhole\n",
+			sys: func(s *Snapshot, _ *Record) { s.Links[1].Sysctl = map[string]string{disableIPv6: "1"} }, want: "" +
+				"ip route add blackhole fd02::/64 proto static metric 1024\n" +
+				"# blocked: ib0: IPv6 is disabled on ib0\n" +
+				"#   then: ip route add fd01::/64 dev ib0 proto static metric 1024\n" +
+				"#   next: sysctl -w net.ipv6.conf.ib0.disable_ipv6=0\n"},
 		{name: "bad no IPv6", unit: "[Route]\nDestination=fd01::/64\n", sys: func(s *Snapshot, _ *Record) { s.Host.NoIPv6 = true }, want: "" +
 			"# blocked: ib0: this kernel has no IPv6\n" +
 			"#   then: ip route add fd01::/64 dev ib0 proto static metric 1024\n"},

@@ -38,6 +38,7 @@ func Sysctls(u *units.Unit) []string {
 // usesIPv6 reports that a unit sets something that a link without IPv6 refuses.
 func usesIPv6(u *units.Unit) bool {
 	return u.AsksDHCPv6() || slices.ContainsFunc(u.NextHops, func(n units.NextHopObject) bool { return n.Is6() }) ||
+		slices.ContainsFunc(u.Routes, func(r units.Route) bool { return r.Is6() }) ||
 		slices.ContainsFunc(u.Addresses, func(a units.Address) bool { return a.Template.Set || a.Address.V.Addr().Is6() })
 }
 
@@ -195,9 +196,10 @@ func planSysctls(b *Builder, index int, u *units.Unit) {
 		if now := b.Now(index); now != nil && now.Sysctl[s.key] != "" {
 			a.Actual = s.show(now, now.Sysctl[s.key])
 		}
+		no6 := noInet6(b.Base.Host.NoIPv6, l)
 		switch {
-		case strings.HasPrefix(s.key, "ipv6/") && b.Base.Host.NoIPv6:
-			a.Why = Reason{Code: CodeNoIPv6, Text: "this kernel has no IPv6"}
+		case strings.HasPrefix(s.key, "ipv6/") && no6 != (Reason{}):
+			a.Why = no6
 			b.Block(b.Model.Target(l), nil, false, a.Why)
 		case s.key == "ipv6/mtu" && u.Network.IPv6MTUBytes.V > l.MTU:
 			a.Why = Reason{Code: CodeMTUAdapter, Text: fmt.Sprintf("IPv6MTUBytes=%s is more than the link's MTU %d", s.value, l.MTU)}

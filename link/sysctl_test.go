@@ -43,6 +43,9 @@ func TestSysctls(t *testing.T) {
 		}},
 		{name: "bad more than the link's MTU", unit: "[Network]\nIPv6MTUBytes=60000\n", want: "# blocked: ib0: IPv6MTUBytes=60000 " +
 			"is more than the link's MTU 2044\n"},
+		{name: "bad an MTU at which the link has no IPv6 settings", unit: "[Network]\nIPv6AcceptRA=yes\nIPv4Forwarding=yes\n",
+			sys: func(s *Snapshot, _ *Record) { s.Links[1].MTU = 1000 }, want: "sysctl -w net.ipv4.conf.ib0.forwarding=1\n" +
+				"# blocked: ib0: IPv6 needs an MTU of 1280, ib0 has 1000\n#   next: raise MTUBytes=\n"},
 		{name: "bad no IPv6", unit: "[Network]\nIPv6AcceptRA=no\n", sys: func(s *Snapshot, _ *Record) { s.Host.NoIPv6 = true },
 			want: "# blocked: ib0: this kernel has no IPv6\n"},
 	})
@@ -80,6 +83,7 @@ func TestDisabledIPv6IsRead(t *testing.T) {
 		"[Network]\nAddress=10.0.0.1/24\n":                          false,
 		"[Network]\nAddress=fd00::1/64\n":                           true,
 		"[Network]\nDHCP=yes\n":                                     true,
+		"[Network]\nGateway=fd00::1\n":                              true,
 		"[Network]\nAddress=10.0.0.1/24\n[NextHop]\nId=7\n":         false,
 		"[NextHop]\nId=7\nGateway=fd00::2\n":                        true,
 		"[Network]\nAddress=fd00::{host}/64\n":                      true,

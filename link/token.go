@@ -41,9 +41,7 @@ func planToken(b *Builder, index int, u *units.Unit) {
 		has = netip.IPv6Unspecified()
 	}
 	if has != want.Addr {
-		bare := *l
-		bare.Sysctl = nil // disable_ipv6 does not matter
-		why := noIPv6(b.Base.Host.NoIPv6, &bare)
+		why := noInet6(b.Base.Host.NoIPv6, l)
 		if why == (Reason{}) {
 			why = l.refusesToken()
 		}

@@ -54,6 +54,7 @@ func TestTokens(t *testing.T) {
 			"# blocked: ib0: a token needs neighbour discovery, which is off on ib0\n" +
 			"#   then: ip token set ::1 dev ib0\n#   next: ip link set ib0 arp on, or write ARP=yes in [Link]\n"},
 		{name: "bad a small MTU", unit: one, sys: off(func(s *Snapshot) { s.Links[1].MTU = 1000 }), want: "" +
+			"# blocked: ib0: IPv6 needs an MTU of 1280, ib0 has 1000\n#   next: raise MTUBytes=\n" +
 			"# blocked: ib0: IPv6 needs an MTU of 1280, ib0 has 1000\n" +
 			"#   then: ip token set ::1 dev ib0\n#   next: raise MTUBytes=\n"},
 		{name: "bad a kernel without IPv6", unit: one, sys: off(func(s *Snapshot) { s.Host.NoIPv6 = true }), want: "" +

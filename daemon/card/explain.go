@@ -35,7 +35,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 	var not *NotTaken
 	if errors.As(err, &not) {
 		return link.Reason{Code: link.CodeRefused, Text: not.Error(),
-			Next: "dmesg has the driver's reason; write another value, or take the key out"}, false, true
+			Next: "dmesg has the driver's reason; write another value, or remove the key"}, false, true
 	}
 	// A driver without the operation, or with other ideas of the value.
 	unknown := isAny(err, unix.EOPNOTSUPP, unix.ENOSYS) || errors.Is(err, errors.ErrUnsupported)
@@ -202,7 +202,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		}
 		switch {
 		case unknown:
-			return say("take the key out of [VF] or [VirtualFunctions]; ip link show "+on.Link+" shows what the driver keeps for its functions",
+			return say("remove the key from [VF] or [VirtualFunctions]; ip link show "+on.Link+" shows what the driver keeps for its functions",
 				"the driver of %s has no such setting for virtual function %d: %s", on, n, what)
 		case refused:
 			return say("ip link show "+on.Link+" tells what the function has; dmesg may have the driver's reason",

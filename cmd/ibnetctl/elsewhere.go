@@ -5,35 +5,52 @@ import (
 	"fmt"
 	"slices"
 
+	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/link"
+	"ibnetworkd/units"
 )
 
-// elsewhere finds the link of another network namespace that has a name, and the link whose
-// unit asks for it. A link of this namespace comes first.
-func elsewhere(links []link.Status, name string) (on link.Status, at link.Attribute, ok bool) {
-	if slices.ContainsFunc(links, func(l link.Status) bool { return l.Name == name }) {
-		return on, at, false
+// away is a link of another network namespace, as the setting of the link whose unit asks for it.
+type away struct {
+	on link.Status
+	at link.Attribute
+}
+
+// elsewhere finds the links of other network namespaces that have a name, of which each
+// namespace may have one, or fit a pattern. A link of this namespace takes the place of those of its name.
+func elsewhere(links []link.Status, name string) (out []away) {
+	here := func(name string) bool {
+		return slices.ContainsFunc(links, func(l link.Status) bool { return l.Name == name })
 	}
 	for _, l := range links {
 		for _, at := range l.Attributes {
-			if name != "" && at.Away.Name == name {
-				return l, at, true
+			n := at.Away.Name
+			if n != "" && !here(n) && (n == name || isPattern(name) && (units.Pattern{Glob: name}).Hits(n)) {
+				out = append(out, away{l, at})
 			}
 		}
 	}
-	return on, at, false
+	return out
 }
 
 // parents replaces the names of links in other network namespaces by those of the links whose
-// units ask for them.
-func parents(links []link.Status, names []string) []string {
-	out := slices.Clone(names)
-	for i, n := range out {
-		if on, _, ok := elsewhere(links, n); ok {
-			out[i] = on.Name
+// units ask for them. A pattern that fits others too stays.
+func parents(d *api.Description, names []string) (out []string) {
+	for _, n := range names {
+		found := elsewhere(d.Links, n)
+		for _, x := range found {
+			out = append(out, x.on.Name)
+		}
+		if len(found) == 0 || fits(d, n) {
+			out = append(out, n)
 		}
 	}
 	return out
+}
+
+// fits reports a pattern that fits links of this network namespace, or ports.
+func fits(d *api.Description, pattern string) bool {
+	return isPattern(pattern) && len(fitting(d.Links, pattern))+len(fittingPorts(d, pattern)) > 0
 }
 
 func placeOf(x link.Away) string {
@@ -56,34 +73,40 @@ func awayRows(l link.Status, port string) (rows [][]cell) {
 
 // awayDetails prints what is known of the links in other network namespaces among the named
 // ones, and returns the other names.
-func (a *app) awayDetails(links []link.Status, names []string) (rest []string) {
+func (a *app) awayDetails(d *api.Description, names []string) (rest []string) {
+	var all []away
 	for _, n := range names {
-		on, at, ok := elsewhere(links, n)
-		if !ok {
+		found := elsewhere(d.Links, n)
+		all = append(all, found...)
+		if len(found) == 0 || fits(d, n) {
 			rest = append(rest, n)
-			continue
 		}
-		x := at.Away
-		style := soso
-		if at.OK() {
-			style = good
-		}
-		fmt.Fprintf(a.out, "%s %s: %s (%s)\n", a.paint(style, "●"), a.paint(bold, x.Name), x.State, placeOf(x))
-		if at.Why != (link.Reason{}) {
-			a.field("Why", a.paint(bold, at.Why.Text))
-			a.nextStep(at.Why.Next)
-		}
-		a.field("Unit", cmp.Or(on.Unit, "none matches")+", which matches "+on.Name)
-		kind := x.Kind
-		if x.PKey != "" {
-			kind += ", P_Key " + x.PKey
-		}
-		a.field("Type", kind+", on "+on.Name)
-		if x.MTU != 0 {
-			a.field("MTU", fmt.Sprint(x.MTU))
-		}
-		a.settings([]link.Attribute{at}, nil)
-		fmt.Fprintln(a.out)
+	}
+	for _, x := range unique(all, func(x away) string { return x.on.Name + "/" + x.at.Away.Name }) {
+		a.awayDetail(x)
 	}
 	return rest
+}
+
+func (a *app) awayDetail(l away) {
+	x, style := l.at.Away, soso
+	if l.at.OK() {
+		style = good
+	}
+	fmt.Fprintf(a.out, "%s %s: %s (%s)\n", a.paint(style, "●"), a.paint(bold, x.Name), x.State, placeOf(x))
+	if l.at.Why != (link.Reason{}) {
+		a.field("Why", a.paint(bold, l.at.Why.Text))
+		a.nextStep(l.at.Why.Next)
+	}
+	a.field("Unit", cmp.Or(l.on.Unit, "none matches")+", which matches "+l.on.Name)
+	kind := x.Kind
+	if x.PKey != "" {
+		kind += ", P_Key " + x.PKey
+	}
+	a.field("Type", kind+", on "+l.on.Name)
+	if x.MTU != 0 {
+		a.field("MTU", fmt.Sprint(x.MTU))
+	}
+	a.settings([]link.Attribute{l.at}, nil)
+	fmt.Fprintln(a.out)
 }

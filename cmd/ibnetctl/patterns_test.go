@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -133,6 +134,22 @@ func TestLinksElsewhere(t *testing.T) {
 		!strings.Contains(out, "far: not checked (in another network namespace)") || !strings.Contains(out, "Next step: move it back") {
 		t.Errorf("status ib1 far:\n%s", out)
 	}
+	// Each namespace may have a link of that name, and a pattern fits what list shows.
+	other := child
+	other.Away.Namespace = "two"
+	d.Links = append(d.Links, link.Status{Name: "ib2", Kind: "ipoib", IBDevice: "mlx5_1", Port: 1, Attributes: []link.Attribute{other}})
+	for _, args := range [][]string{{"job"}, {"j*"}, {"job", "jo?"}, {"*b"}} {
+		out := show(func(a *app) error { return a.status(d, args) })
+		for text, want := range map[string]int{"job: up (in network namespace ns)": 1, "job: up (in network namespace two)": 1, "far: not": 0} {
+			if got := strings.Count(out, text); got != want {
+				t.Errorf("status %v has %q %d times:\n%s", args, text, got, out)
+			}
+		}
+	}
+	if got := parents(d, []string{"j*", "ib1", "i*"}); !slices.Equal(got, []string{"ib0", "ib2", "ib1", "i*"}) {
+		t.Errorf("list: %v", got)
+	}
+	d.Links = d.Links[:2]
 	var some answer.Some
 	text := show(func(a *app) error { a.json = true; return a.status(d, []string{"job"}) })
 	if err := json.Unmarshal([]byte(text), &some); err != nil || len(some.Links) != 1 || some.Links[0].Attributes[0].Away != child.Away {

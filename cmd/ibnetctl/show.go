@@ -52,7 +52,7 @@ func (a *app) listCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			links, missing := pick(d.Links, parents(d.Links, args))
+			links, missing := pick(d.Links, parents(d, args))
 			if !all && len(args) == 0 {
 				links = ours(links)
 			}
@@ -271,8 +271,8 @@ func (a *app) status(d *api.Description, args []string) error {
 		return nil
 	}
 	if a.json {
-		args = parents(d.Links, args)
-	} else if args = a.awayDetails(d.Links, args); len(args) == 0 {
+		args = parents(d, args)
+	} else if args = a.awayDetails(d, args); len(args) == 0 {
 		return nil
 	}
 	links, ports, missing := pickBoth(d, args)

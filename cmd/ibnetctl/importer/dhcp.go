@@ -213,7 +213,7 @@ func isIfcfgDHCP(key string) bool {
 func ifcfgDHCPKey(d *draft, v variables, a *variable) {
 	six := strings.HasPrefix(a.key, "DHCPV6_") || strings.HasPrefix(a.key, "IPV6")
 	switch {
-	case !six && !ifcfgDHCP(v), six && !ifcfgYes(v.get("DHCPV6C")) && !ifcfgYes(v.get("IPV6_AUTOCONF")):
+	case !six && !ifcfgDHCP(v), six && !ifcfgYes(v.get("DHCPV6C")) && !ifcfgAdverts(d, v):
 		a.unneeded(whyNoDHCP)
 	case strings.HasSuffix(a.key, "_TIMEOUT"), a.key == "PERSISTENT_DHCLIENT":
 		a.unneeded(whyAskAlways)
@@ -504,7 +504,7 @@ func networkdClient(d *draft, e *entry, all []*entry, four, six bool) *section {
 // configuresIP reports whether a draft has more than the link itself.
 func (d *draft) configuresIP() bool {
 	return slices.ContainsFunc(d.ordered(), func(s *section) bool {
-		return slices.Contains([]string{"Network", "Address", "Route", "RoutingPolicyRule", "Neighbor", "NextHop"}, s.name)
+		return slices.Contains([]string{"Network", "IPv6AcceptRA", "Address", "Route", "RoutingPolicyRule", "Neighbor", "NextHop"}, s.name)
 	})
 }
 

@@ -14,11 +14,28 @@ func ifcfgDHCP(v variables) bool {
 	return false
 }
 
+// ifcfgAdverts reports whether the file accepts router advertisements: by default where it has
+// IPv6 and does not forward it.
+func ifcfgAdverts(d *draft, v variables) bool {
+	if b, ok := ifcfgBool(v.get("IPV6_AUTOCONF")); ok {
+		return b == "yes"
+	}
+	return d.noIPv6 == "" && !ifcfgYes(v.get("IPV6FORWARDING"))
+}
+
+// ifcfgAdvert sets a key of [IPv6AcceptRA], which needs IPv6AcceptRA=yes where that is the default of the file.
+func (d *draft) ifcfgAdvert(v variables, key, value string, from *item) {
+	if v.get("IPV6_AUTOCONF") == "" {
+		d.preset("Network", "IPv6AcceptRA", "yes")
+	}
+	d.set("IPv6AcceptRA", key, value, from)
+}
+
 // ifcfgAutomatic is the account of a key about what DHCP and router advertisements
 // provide.
 func ifcfgAutomatic(d *draft, v variables, a *variable) {
 	six := strings.HasPrefix(a.key, "IPV6")
-	adverts, dhcp6 := ifcfgYes(v.get("IPV6_AUTOCONF")), ifcfgYes(v.get("DHCPV6C"))
+	adverts, dhcp6 := ifcfgAdverts(d, v), ifcfgYes(v.get("DHCPV6C"))
 	idle := whyAutomatic
 	if strings.HasSuffix(a.key, "DEFROUTE") {
 		idle = "covered by the gateway"
@@ -30,13 +47,13 @@ func ifcfgAutomatic(d *draft, v variables, a *variable) {
 		a.unneeded(idle)
 	case a.key == "IPV6_PEERDNS":
 		if adverts {
-			d.set("IPv6AcceptRA", "UseDNS", "no", a.item)
+			d.ifcfgAdvert(v, "UseDNS", "no", a.item)
 		}
 		d.set("DHCPv6", "UseDNS", "no", a.item)
 	case six && !adverts:
 		a.unneeded("DHCPv6 brings no routes")
 	case a.key == "IPV6_DEFROUTE":
-		d.set("IPv6AcceptRA", "UseGateway", "no", a.item)
+		d.ifcfgAdvert(v, "UseGateway", "no", a.item)
 	case six:
 		a.left(whyRARoutes)
 	default:
@@ -217,8 +234,8 @@ func ifcfgIPv6(d *draft, v variables, a *variable) {
 	case "IPV6_ADDR_GEN_MODE":
 		d.set("Network", "IPv6LinkLocalAddressGenerationMode", strings.ToLower(a.value), a.item)
 	case "IPV6_TOKEN":
-		if ifcfgYes(v.get("IPV6_AUTOCONF")) {
-			d.set("IPv6AcceptRA", "Token", a.value, a.item)
+		if ifcfgAdverts(d, v) {
+			d.ifcfgAdvert(v, "Token", a.value, a.item)
 		} else {
 			a.unneeded(whyAutomatic)
 		}

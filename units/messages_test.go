@@ -67,8 +67,8 @@ func TestMessages(t *testing.T) {
 			`advertisements, which IPv6AcceptRA=no ignores: remove one of the two; no DHCPv6 client ever runs`,
 		"[Network]\nDHCP=yes\nIPv6AcceptRA=yes\n[DHCPv6]\nWithoutRA=no\n[IPv6AcceptRA]\nDHCPv6Client=no": `which DHCPv6Client=no ignores`,
 		"[Network]\nDHCP=ipv6\n[DHCPv6]\nWithoutRA=no\n[IPv6AcceptRA]\nDHCPv6Client=no":                  `which DHCPv6Client=no ignores`,
-		"[Network]\nDHCP=ipv6\n[DHCPv6]\nWithoutRA=no\n[IPv6AcceptRA]\nUseDNS=no": `[IPv6AcceptRA] counts with ` +
-			`IPv6AcceptRA=yes in [Network], and DHCPv6Client= with DHCP=ipv6 or yes and WithoutRA=no, only; the section has no effect`,
+		"[Network]\nDHCP=ipv6\n[DHCPv6]\nWithoutRA=no\n[IPv6AcceptRA]\nUseDNS=no": `[IPv6AcceptRA] needs ` +
+			`IPv6AcceptRA=yes in [Network], and DHCPv6Client= that or DHCP=ipv6 or yes with WithoutRA=no; the section has no effect`,
 		"[Network]\nDHCP=ipv6\n[IPv6AcceptRA]\nDHCPv6Client=always": `the section has no effect`,
 		"[Network]\nAddress=10.1.1.255/24":                          `[Network] Address=: 10.1.1.255/24 is the broadcast address of its network; it is used as written`,
 		"[SubnetManager]\nPartition=8001 Members=ALL=full": `[SubnetManager] Partition=: 8001 is a decimal number; ` +

@@ -52,9 +52,8 @@ type Network struct {
 	PrimarySlave Value[bool]
 }
 
-// IPv6AcceptRA is [IPv6AcceptRA]: what is used of router advertisements beyond
-// addresses and routes. It counts with [Network] IPv6AcceptRA=yes only, but for DHCPv6Client,
-// which DHCPv6ByRouter reads.
+// IPv6AcceptRA is [IPv6AcceptRA]: what is used of router advertisements. It has no effect
+// without [Network] IPv6AcceptRA=yes, but for DHCPv6Client, which DHCPv6ByRouter reads.
 type IPv6AcceptRA struct {
 	Section
 	UseDNS     Value[bool]

@@ -103,7 +103,7 @@ func (p *parser) checkAcceptRA() {
 	byDHCPv6 := u.acceptsRA() && u.IPv6AcceptRA.DHCPv6Client.Set // as DHCPv6ByRouter has it
 	if u.IPv6AcceptRA.Present && !u.Network.IPv6AcceptRA.V && !byDHCPv6 {
 		p.at("IPv6AcceptRA", "").problem(u.IPv6AcceptRA.Pos, Warning, "the section has no effect",
-			"[IPv6AcceptRA] counts with IPv6AcceptRA=yes in [Network], and DHCPv6Client= with DHCP=ipv6 or yes and WithoutRA=no, only")
+			"[IPv6AcceptRA] needs IPv6AcceptRA=yes in [Network], and DHCPv6Client= that or DHCP=ipv6 or yes with WithoutRA=no")
 	}
 }
 

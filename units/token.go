@@ -79,9 +79,9 @@ func (p *parser) checkToken() {
 	u, t := p.u, &p.u.IPv6AcceptRA.Token
 	mode := u.Network.IPv6LinkLocalAddressGeneration.V
 	p.at("IPv6AcceptRA", "Token")
-	switch arp, set := u.Link.ARP.Get(); {
+	switch {
 	case !t.Set:
-	case set && !arp:
+	case !u.Link.ARP.Or(true):
 		p.problem(t.Pos, Warning, "no token is set", "Token=%s and ARP=no: the kernel refuses a token on a link without neighbour discovery", t.V)
 		p.problems[len(p.problems)-1].Next = "remove one of the two"
 	case t.V.IsUnspecified() && (mode == AddrGenStablePrivacy || mode == AddrGenRandom):

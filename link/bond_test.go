@@ -282,3 +282,18 @@ func TestBondRemoval(t *testing.T) {
 		t.Errorf("another program's bond: %s", b.Plan)
 	}
 }
+
+// A refused MTU of a bond changes none of its slaves (bond_change_mtu).
+func TestModelBondMTURefused(t *testing.T) {
+	s := bonded(t)
+	s.Links[1].IPoIB = &IPoIB{PKey: 0xffff, Mode: ib.ModeConnected}
+	m := NewModel(s)
+	if err := m.Apply(SetMTU{On: TargetOf(&s.Links[4]), MTU: 9000}); err != errInvalid {
+		t.Errorf("%v", err)
+	}
+	for i := range m.Snapshot().Links {
+		if l := &m.Snapshot().Links[i]; l.Master == 12 && l.MTU != 2044 {
+			t.Errorf("%s has an MTU of %d", l.Name, l.MTU)
+		}
+	}
+}

@@ -89,8 +89,12 @@ func (m *Model) setMTU(l *Link, mtu int) error {
 			}
 		}
 	}
-	for _, s := range m.snap.Slaves(l.Index) {
+	slaves := m.snap.Slaves(l.Index)
+	for i, s := range slaves {
 		if err := m.setMTU(m.write(s.Index), mtu); err != nil {
+			for _, done := range slaves[:i] { // bond_change_mtu
+				_ = m.setMTU(m.write(done.Index), l.MTU)
+			}
 			return err
 		}
 	}

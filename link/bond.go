@@ -30,12 +30,13 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 	}
 	m, ok := b.Model.snap.LinkByName(name)
 	maker, of := u, l
-	if !ok && !makes {
-		if maker, of = bondMaker(b, name, l.Type, unit); maker == nil {
-			block(nil, true, Reason{Code: CodeNoDevice, Text: fmt.Sprintf("the bond %s of Bond= does not exist", name),
-				Next: "make it, or write [Bond] with Name=" + name + " instead of Bond="})
-			return
-		}
+	if !makes {
+		maker, of = bondMaker(b, name, l.Type, unit)
+	}
+	if !ok && maker == nil {
+		block(nil, true, Reason{Code: CodeNoDevice, Text: fmt.Sprintf("the bond %s of Bond= does not exist", name),
+			Next: "make it, or write [Bond] with Name=" + name + " instead of Bond="})
+		return
 	}
 	if makes && !bondable(l, u) {
 		block(nil, false, Reason{Code: CodeUnsupported,
@@ -43,8 +44,15 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 			Next: "write Mode=active-backup and FailOverMACPolicy=active, or remove both keys"})
 		return
 	}
-	if ok && makes && !remakeBond(b, l, m, unit, block) {
-		return
+	if ok && maker != nil {
+		// The first link deletes it, also where the unit of a later one makes it: or it would join
+		// and be released again.
+		if done, why := remakeBond(b, l, m, unit); !done && makes {
+			if why != (Reason{}) {
+				block(nil, false, why)
+			}
+			return
+		}
 	}
 	if m, ok = b.Model.snap.LinkByName(name); !ok {
 		if first, free := bondUnit(b, name, l.Type, unit, func(l *Link) bool { return l.Master == 0 || l.Index == index }); first != nil {
@@ -220,25 +228,23 @@ func bondAsked(b *Builder, m, l *Link, unit func(index int) *units.Unit) BondOpt
 }
 
 // remakeBond deletes a bond whose mode and the like are no longer those asked for,
-// which the kernel sets on one without slaves only; another program's stays. It
-// reports whether the link can go on.
-func remakeBond(b *Builder, l, m *Link, unit func(int) *units.Unit, block func(Op, bool, Reason)) bool {
+// which the kernel sets on one without slaves only; another program's stays, for the reason
+// given. It reports whether the bond is as asked for or deleted.
+func remakeBond(b *Builder, l, m *Link, unit func(int) *units.Unit) (bool, Reason) {
 	if m.Bond == nil {
-		return true // PlanBond says so
+		return true, Reason{} // PlanBond says so
 	}
 	want, has := bondAsked(b, m, l, unit), m.Bond.BondOptions
 	if want.fixed() == has.fixed() {
-		return true
+		return true, Reason{}
 	}
-	op := DelLink{On: b.Model.Target(m)}
 	if !mayRemake(b, m) {
-		block(nil, false, Reason{Code: CodeNameTaken,
+		return false, Reason{Code: CodeNameTaken,
 			Text: fmt.Sprintf("another program made %s, whose options that cannot be changed while it has slaves differ (%s)",
 				m.Name, want.differing(has)),
-			Next: "ip link delete " + m.Name + ", or write Bond=" + m.Name + " in [Network] instead of [Bond]"})
-		return false
+			Next: "ip link delete " + m.Name + ", or write Bond=" + m.Name + " in [Network] instead of [Bond]"}
 	}
-	return b.Do(op)
+	return b.Do(DelLink{On: b.Model.Target(m)}), Reason{}
 }
 
 // mayRemake reports whether a bond was made for [Bond], or is as the module bonding makes

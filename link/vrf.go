@@ -49,7 +49,16 @@ func PlanVRF(b *Builder, index int, u *units.Unit, unit func(index int) *units.U
 			block(nil, false, why)
 			return
 		}
-		if ok && !remakeVRF(b, m, u, unit, block) {
+	}
+	if ok && maker != nil && m.VRF.Table != maker.VRF.Table.V {
+		// The first link deletes it, also where the unit of a later one makes it: or it would join
+		// and be released again.
+		if why := keepVRF(b, m, maker, unit); why == (Reason{}) {
+			if !b.Do(DelLink{On: b.Model.Target(m)}) && makes {
+				return
+			}
+		} else if makes {
+			block(nil, false, why)
 			return
 		}
 	}
@@ -90,23 +99,20 @@ func vrfMaker(b *Builder, name string, unit func(int) *units.Unit) *units.Unit {
 	return nil
 }
 
-// remakeVRF deletes a VRF that was made with another table, which the kernel cannot
-// change, unless the unit of a link in it asks for that one. It reports whether the link
-// can go on.
-func remakeVRF(b *Builder, m *Link, u *units.Unit, unit func(int) *units.Unit, block func(Op, bool, Reason)) bool {
+// keepVRF says why a VRF that was made with another table, which the kernel cannot change,
+// is not deleted for a unit that asks for its own; zero if it is.
+func keepVRF(b *Builder, m *Link, u *units.Unit, unit func(int) *units.Unit) Reason {
 	if by := b.Model.snap.askedBy(m, unit); by != nil {
-		block(nil, false, Reason{Code: CodeRefused,
+		return Reason{Code: CodeRefused,
 			Text: fmt.Sprintf("%s has the table %d, as the unit of %s asks; this one asks for %d", m.Name, m.VRF.Table, by.Name, u.VRF.Table.V),
-			Next: fmt.Sprintf("write the same Table= as in %s, or another Name=", unit(by.Index).Path)})
-		return false
+			Next: fmt.Sprintf("write the same Table= as in %s, or another Name=", unit(by.Index).Path)}
 	}
 	if !b.Record.MadeMaster(m) {
-		block(nil, false, Reason{Code: CodeNameTaken,
+		return Reason{Code: CodeNameTaken,
 			Text: fmt.Sprintf("another program made %s, with table %d", m.Name, m.VRF.Table),
-			Next: fmt.Sprintf("ip link delete %s, or write VRF=%s in [Network] instead of [VRF]", m.Name, m.Name)})
-		return false
+			Next: fmt.Sprintf("ip link delete %s, or write VRF=%s in [Network] instead of [VRF]", m.Name, m.Name)}
 	}
-	return b.Do(DelLink{On: b.Model.Target(m)})
+	return Reason{}
 }
 
 // askedBy is a link in a VRF whose unit asks for it as it is, nil for none.

@@ -68,6 +68,51 @@ func TestOnePlan(t *testing.T) {
 			},
 		},
 		{
+			name: "a VRF that the unit of a later link makes again", want: "ip link delete blue\nip link add name blue type vrf table 7\n" +
+				"ip link set blue up\nip link set ib0 master blue\nip link set ib0 up\nip link set ib1 master blue\nip link set ib1 up\n",
+			units: map[string]string{
+				"10.ibnetwork": "[Match]\nName=ib0\n[Network]\nVRF=blue\n",
+				"20.ibnetwork": "[Match]\nName=ib1\n[VRF]\nName=blue\nTable=7\n",
+			},
+			sys: func(s *link.Snapshot) {
+				x := s.Links[0]
+				x.Index, x.Name = 5, "ib1"
+				s.Links[0].Master, s.Links[0].SlaveKind = 6, link.KindVRF
+				s.Links = append(s.Links, x, link.Link{Index: 6, Name: "blue", Type: 1, Kind: link.KindVRF, Flags: link.FlagUp,
+					VRF: &link.VRF{Table: 5}})
+			},
+			rec: &link.Record{Links: []*link.LinkRecord{{Ifindex: 6, Name: "blue", VRF: true, Activated: true}}},
+		},
+		{
+			name: "a VRF of another program that the unit of a later link wants otherwise", want: "ip link set ib0 master blue\n" +
+				"ip link set ib0 up\nip link set ib1 up\n",
+			units: map[string]string{
+				"10.ibnetwork": "[Match]\nName=ib0\n[Network]\nVRF=blue\n",
+				"20.ibnetwork": "[Match]\nName=ib1\n[VRF]\nName=blue\nTable=7\n",
+			},
+			sys: func(s *link.Snapshot) {
+				x := s.Links[0]
+				x.Index, x.Name = 5, "ib1"
+				s.Links = append(s.Links, x, link.Link{Index: 6, Name: "blue", Type: 1, Kind: link.KindVRF, Flags: link.FlagUp,
+					VRF: &link.VRF{Table: 5}})
+			},
+		},
+		{
+			name: "a bond that the unit of a later link makes again", want: "ip link delete bond0\n" +
+				"ip link add name bond0 mtu 4092 type bond mode active-backup miimon 10 fail_over_mac active\n" +
+				"ip link set ib0 master bond0\nip link set ib0 up\nip link set ib1 master bond0\nip link set ib1 up\n",
+			units: map[string]string{
+				"10.ibnetwork": "[Match]\nName=ib0\n[Network]\nBond=bond0\n",
+				"20.ibnetwork": "[Match]\nName=ib1\n[Bond]\nName=bond0\n",
+			},
+			sys: func(s *link.Snapshot) {
+				x := s.Links[0]
+				x.Index, x.Name = 5, "ib1"
+				s.Links = append(s.Links, x, link.Link{Index: 6, Name: "bond0", Type: 1, Kind: "bond", MTU: 1500, Bond: &link.Bond{}})
+			},
+			rec: &link.Record{Links: []*link.LinkRecord{{Ifindex: 6, Name: "bond0", Bond: true}}},
+		},
+		{
 			name: "a child that cannot be made makes no bond", want: "# waiting: ib0: the bond bond0 of Bond= does not exist\n",
 			units: map[string]string{
 				"10.ibnetwork": "[Match]\nName=ib0\n[Partition]\nPartitionKey=0x8001\nName=averyveryverylongname\n[Network]\nBond=bond0\n",

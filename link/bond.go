@@ -54,6 +54,7 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 			return
 		}
 	}
+	raise := 0
 	if m, ok = b.Model.snap.LinkByName(name); !ok {
 		if first, free := bondUnit(b, name, l.Type, unit, func(l *Link) bool { return l.Master == 0 || l.Index == index }); first != nil {
 			maker, of = first, free
@@ -61,6 +62,7 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 		op := AddBond{On: Target{Link: name}, MTU: l.MTU, BondOptions: bondOptions(maker, of, nil)}
 		if l.IPoIB != nil && l.IPoIB.Mode == ib.ModeDatagram {
 			op.MTU = min(op.MTU, b.Model.snap.MaxDatagram(l)) // a new child of a connected link shows that one's until it joins
+			raise, op.MTU = op.MTU, min(op.MTU, takenMTU(b, l))
 		}
 		if !b.DoFor(op, &a.Why) {
 			return
@@ -85,8 +87,22 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 		b.Do(op)
 		// The kernel has done so; it is recorded that it is not an administrator's doing.
 		b.Do(SetUp{On: on, Up: true})
+		if m = b.Link(m.Index); raise > m.MTU {
+			b.Do(SetMTU{On: b.Model.Target(m), MTU: raise})
+		}
 	}
 	planBondSettings(b, m.Index, makes, unit)
+}
+
+// takenMTU is an MTU in bytes that the adapter of a link in datagram mode takes: that which the
+// link has, or its parent. One that the plan sets may be refused, and with it a bond of that MTU.
+func takenMTU(b *Builder, l *Link) int {
+	for _, i := range []int{l.Index, l.Parent} {
+		if now := b.Now(i); now != nil && now.IPoIB != nil && now.IPoIB.Mode == ib.ModeDatagram {
+			return now.MTU
+		}
+	}
+	return 2048 - ib.IPoIBEncap
 }
 
 // fitBond lowers the MTU of a bond without slaves to that of a link which the kernel refused

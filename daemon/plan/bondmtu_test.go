@@ -45,3 +45,23 @@ func TestBondOfASmallConnectedMTU(t *testing.T) {
 		}
 	}
 }
+
+// A bond gets its slaves in the plan that makes it where the adapter takes less than the unit
+// asks for: nothing of a child is set again, which goes down and up with its parent.
+func TestBondOfARefusedMTU(t *testing.T) {
+	s := oneLink(t)
+	s.Links[0].MTU = 2044
+	set := load(t, map[string]string{
+		"10.ibnetwork": "[Match]\nName=ib0\n[Link]\nMTUBytes=max\n[Partition]\nPartitionKey=0x8001\n[Bond]\nName=bond0\n",
+		"20.ibnetwork": "[Match]\nPartitionKey=0x8001\n[Neighbor]\nAddress=10.0.0.9\nLinkLayerAddress=" + udAddr + "\n",
+	})
+	for _, adapter := range []int{2044, 4092} {
+		m, rec, delayed := link.NewModel(s), &link.Record{}, map[string]link.Reason{}
+		m.Truth = &link.Truth{AdapterMTU: adapter, GroupMTU: map[ib.PKey]int{0x7fff: adapter, 1: adapter}, Asked: map[int]int{}}
+		(&world{m: m, rec: rec}).settle(t, set, delayed)
+		bond, ok := m.Snapshot().LinkByName("bond0")
+		if !ok || bond.MTU != adapter || len(m.Snapshot().Slaves(bond.Index)) != 1 {
+			t.Errorf("an adapter that takes %d: %+v", adapter, bond)
+		}
+	}
+}

@@ -161,11 +161,7 @@ var datagramMTUs = [...]int{link.MaxOmniPathMTU, 8188, 4092, 2044, 1020, 508, 25
 func candidates(mode ib.IPoIBMode, limit int) []int {
 	var out []int
 	if mode == ib.ModeConnected {
-		// The limit is the receive buffer in pages of 4 KiB, less 16 bytes
-		// (ipoib_cm.c, max_cm_mtu).
-		for _, pages := range [...]int{16, 12, 8, 4, 2} {
-			out = append(out, pages*4096-16)
-		}
+		out = link.ConnectedMTUs()
 	} else {
 		out = append(out, datagramMTUs[:]...)
 	}

@@ -62,6 +62,8 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 		op := AddBond{On: Target{Link: name}, MTU: l.MTU, BondOptions: bondOptions(maker, of, nil)}
 		if l.IPoIB != nil && l.IPoIB.Mode == ib.ModeDatagram {
 			op.MTU = min(op.MTU, b.Model.snap.MaxDatagram(l)) // a new child of a connected link shows that one's until it joins
+		}
+		if l.IPoIB != nil {
 			raise, op.MTU = op.MTU, min(op.MTU, takenMTU(b, l))
 		}
 		if !b.DoFor(op, &a.Why) {
@@ -91,18 +93,52 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 			b.Do(SetMTU{On: b.Model.Target(m), MTU: raise})
 		}
 	}
+	raiseBond(b, l, b.Link(m.Index), unit(m.Index))
 	planBondSettings(b, m.Index, makes, unit)
 }
 
-// takenMTU is an MTU in bytes that the adapter of a link in datagram mode takes: that which the
-// link has, or its parent. One that the plan sets may be refused, and with it a bond of that MTU.
+// takenMTU is an MTU in bytes that the adapter of an IPoIB link takes: that which the link has,
+// or its parent. One that the plan sets may be refused, and with it a bond of that MTU.
 func takenMTU(b *Builder, l *Link) int {
 	for _, i := range []int{l.Index, l.Parent} {
-		if now := b.Now(i); now != nil && now.IPoIB != nil && now.IPoIB.Mode == ib.ModeDatagram {
+		now := b.Now(i)
+		if now != nil && now.IPoIB != nil && (now.IPoIB.Mode == ib.ModeDatagram || i == l.Index && l.IPoIB.Mode == ib.ModeConnected) {
 			return now.MTU
 		}
 	}
 	return 2048 - ib.IPoIBEncap
+}
+
+// ConnectedMTUs are the MTUs in bytes that connected mode can take, best first: the limit is the
+// receive buffer in pages of 4 KiB, less 16 bytes (ipoib_cm.c, max_cm_mtu), which the kernel
+// shows nowhere.
+func ConnectedMTUs() (out []int) {
+	for _, pages := range [...]int{16, 12, 8, 4, 2} {
+		out = append(out, pages*4096-16)
+	}
+	return out
+}
+
+// raiseBond asks for the next smaller MTU of a bond of connected links whose adapters refused one,
+// unless the unit of the bond or its lease gives the number.
+func raiseBond(b *Builder, l, m *Link, u *units.Unit) {
+	if l.IPoIB == nil || l.IPoIB.Mode != ib.ModeConnected || l.Master != m.Index ||
+		u != nil && (u.Link.MTUBytes.Set && !u.Link.MTUBytes.V.Max || LeaseMTU(m, u).Set) {
+		return
+	}
+	refused := false
+	for _, c := range ConnectedMTUs() {
+		op := SetMTU{On: b.Model.Target(m), MTU: c}
+		switch _, delayed := b.Delayed[DelayKey(op)]; {
+		case c <= m.MTU:
+			return
+		case delayed:
+			refused = true
+		case refused:
+			b.Do(op)
+			return
+		}
+	}
 }
 
 // fitBond lowers the MTU of a bond without slaves to that of a link which the kernel refused

@@ -46,6 +46,21 @@ func TestBondOfASmallConnectedMTU(t *testing.T) {
 	}
 }
 
+// The MTU of a bond's own unit holds where the adapter refuses that of connected mode.
+func TestBondOfASmallConnectedMTUWithAUnit(t *testing.T) {
+	for mtu, want := range map[string]int{"2044": 2044, "max": 32752} {
+		s := oneLink(t)
+		set := load(t, map[string]string{"10.ibnetwork": "[Match]\nName=ib0\n[IPoIB]\nMode=connected\n[Bond]\nName=bond0\n",
+			"20.ibnetwork": "[Match]\nName=bond0\n[Link]\nMTUBytes=" + mtu + "\n"})
+		m, rec := link.NewModel(s), &link.Record{}
+		m.Truth = &link.Truth{AdapterMTU: 4092, ConnectedMTU: 32752, GroupMTU: map[ib.PKey]int{0x7fff: 4092}, Asked: map[int]int{}}
+		(&world{m: m, rec: rec}).settle(t, set, map[string]link.Reason{})
+		if bond, ok := m.Snapshot().LinkByName("bond0"); !ok || bond.MTU != want {
+			t.Errorf("MTUBytes=%s: %+v", mtu, bond)
+		}
+	}
+}
+
 // A bond gets its slaves in the plan that makes it where the adapter takes less than the unit
 // asks for: nothing of a child is set again, which goes down and up with its parent.
 func TestBondOfARefusedMTU(t *testing.T) {

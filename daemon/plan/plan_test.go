@@ -378,20 +378,6 @@ func (w *world) narrow(t testing.TB, set *units.Set, delayed map[string]link.Rea
 	}
 }
 
-// fitsBond reports a bond that gets the MTU which its slaves take, with the slaves.
-func fitsBond(p link.Plan) bool {
-	mtu := map[string]bool{}
-	return slices.ContainsFunc(p.Steps, func(s link.Step) bool {
-		switch o := s.Op.(type) {
-		case link.SetMTU:
-			mtu[o.On.Link] = true
-		case link.SetMaster:
-			return mtu[o.Master.Link]
-		}
-		return false
-	})
-}
-
 // onlyMTU lets pass what only applying shows: which of the MTUs the adapter and
 // the group take, whether IPv6 finds room in them, and carriers that nexthops need.
 func onlyMTU(p link.Plan) bool {
@@ -402,10 +388,6 @@ func onlyMTU(p link.Plan) bool {
 		}
 		switch o := s.Op.(type) {
 		case link.SetMTU:
-		case link.SetMaster, link.SetUp:
-			if !fitsBond(p) {
-				return false
-			}
 		case link.MoveLink: // a child is moved when its MTU is known
 			moved[o.On.Link] = true
 		case link.DelNextHop: // that another one replaces

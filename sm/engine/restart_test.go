@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -69,6 +70,31 @@ func TestRestartElsewhere(t *testing.T) {
 	if was, now, sets = r.run(t, &memoryStore{}); sets[mad.AttrLFT] == 0 || was.Routing == now.Routing {
 		t.Errorf("another engine: %d blocks, %s, then %s", sets[mad.AttrLFT], was.Routing, now.Routing)
 	}
+}
+
+// A switch whose SwitchInfo is set by the first sweep gets its table again, and has it after that.
+func TestRestartSetsSwitch(t *testing.T) {
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
+		cfg := engine.Config{Store: &memoryStore{}, Routes: &memoryStore{}}
+		_, stop := w.manager(f.SMPort, cfg)
+		time.Sleep(20 * time.Second)
+		stop()
+		a, b := hosts[1], hosts[len(hosts)-1]
+		leaf, _ := f.SwitchOf(a)
+		err := w.sim.SetSwitchInfo(f.Nodes[f.Switches[leaf].Node].GUID, func(i *mad.SwitchInfo) { i.SetLifeTime(9) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := w.sim.Counters().SMPs[mad.AttrLFT].Set
+		s, _ := w.manager(f.SMPort, cfg)
+		time.Sleep(10 * time.Second)
+		x := s.Snapshot().Fabric
+		lid := func(p int32) ib.LID { return x.Ports[x.EndPortByGUID(f.Ports[p].GUID)].LID }
+		w.client(t, a).level(t, [2]ib.LID{lid(a), lid(b)})
+		if n := w.sim.Counters().SMPs[mad.AttrLFT].Set - before; n != 1 {
+			t.Errorf("%d blocks of tables, want that of one switch", n)
+		}
+	})
 }
 
 // run gives the state before and after, and the Sets of tables after the start.

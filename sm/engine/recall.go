@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -42,21 +43,46 @@ func (s *Subnet) readRoutes() *remembered {
 		return nil
 	}
 	b, err := s.cfg.Routes.Load()
-	if err != nil {
-		s.log.Warn("remembered routes are not used", "err", err)
+	if err == nil && len(b) == 0 {
 		return nil
 	}
-	m := new(remembered)
-	if len(b) == 0 || json.Unmarshal(b, m) != nil || !m.valid() {
-		return nil
+	var m *remembered
+	if err == nil {
+		m, err = decodeRoutes(b)
+	}
+	if err != nil {
+		s.log.Warn("remembered routes are not used", "err", err)
 	}
 	return m
 }
 
+var errDamaged = errors.New("the file is damaged")
+
+// encode gives what is stored: a line with the sum of the rest, which is JSON.
+func (m *remembered) encode() ([]byte, error) {
+	b, err := json.Marshal(m)
+	return slices.Concat([]byte(sumBytes(b)+"\n"), b), err
+}
+
+// decodeRoutes is the reverse of encode.
+func decodeRoutes(b []byte) (*remembered, error) {
+	m := new(remembered)
+	if sum, text, _ := bytes.Cut(b, []byte("\n")); string(sum) != sumBytes(text) || json.Unmarshal(text, m) != nil || !m.valid() {
+		return nil, errDamaged
+	}
+	return m, nil
+}
+
 func (m *remembered) valid() bool {
 	n := len(m.At)
-	return (m.Trunk == nil || len(m.Trunk) == n) &&
-		(m.SL == nil || len(m.SL) == n && !slices.ContainsFunc(m.SL, func(row []uint8) bool { return len(row) != n }))
+	wrong := func(row []uint8) bool { return len(row) != n || n > 0 && int(slices.Max(row)) >= m.Layers }
+	return m.Layers > 0 && m.Layers <= levelsMost && (m.Trunk == nil || len(m.Trunk) == n) &&
+		(m.SL == nil || len(m.SL) == n && !slices.ContainsFunc(m.SL, wrong))
+}
+
+func sumBytes(b []byte) string {
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:])
 }
 
 // recall gives the routes that were remembered, if the fabric has their tables and nothing
@@ -86,7 +112,7 @@ func (m *remembered) recall(g *fabric.Fabric, opt route.Options, q *qos.Options)
 func (w *sweep) remember(ctx context.Context) error {
 	s := w.s
 	r := &s.prog.want
-	if s.cfg.Routes == nil || r.kept || w.failed > 0 || s.ev.any() || s.prog.reroute {
+	if s.cfg.Routes == nil || r.saved || w.failed > 0 || s.ev.any() || s.prog.reroute {
 		return nil
 	}
 	g := s.routed(w.f)
@@ -94,22 +120,22 @@ func (w *sweep) remember(ctx context.Context) error {
 	opt.Layers, opt.OwnLevels = r.levels, len(s.cfg.ownLevels()) > 0
 	m := remembered{Version: version.String(), Engine: r.engine, Layers: r.layers, Worst: r.worst, Bound: r.bound, NoTree: r.noTree,
 		Order: r.order, At: r.at, SL: r.sl, Trunk: r.trunk, Warnings: r.warnings}
-	err, left := compute(ctx, s, func() error {
+	problem, err := compute(ctx, s, func() error {
 		m.For, m.Tables = sumFor(g, &opt), sumTables(g, r.lft)
-		b, err := json.Marshal(m)
+		b, err := m.encode()
 		if err != nil {
 			return err
 		}
 		return s.cfg.Routes.Save(b)
 	})
-	if left != nil {
-		return left
-	}
 	if err != nil {
-		s.warnOnce("remember", "routes are not remembered", "err", err)
+		return err
+	}
+	if problem != nil {
+		s.warnOnce("remember", "routes are not remembered", "err", problem)
 		return nil
 	}
-	r.kept = true
+	r.saved = true
 	return nil
 }
 

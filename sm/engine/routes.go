@@ -27,7 +27,7 @@ type routes struct {
 
 	noTree   string // see route.Result
 	warnings []string
-	kept     bool // in Config.Routes
+	saved    bool // in Config.Routes
 }
 
 // built is what was computed for a fabric.
@@ -68,12 +68,15 @@ func (c *Config) ownLevels() (out []string) {
 	return out
 }
 
+// levelsMost bounds the service levels that routes use.
+const levelsMost = 8
+
 // levels is how many service levels routes may use: as many as there are lanes.
 func levels(q *qos.Options) int {
 	if q.MaxVLs > 0 {
-		return min(8, qos.VLs(qos.Code(q.MaxVLs)))
+		return min(levelsMost, qos.VLs(qos.Code(q.MaxVLs)))
 	}
-	return 8
+	return levelsMost
 }
 
 // fallFactor is by how much the busiest link may get busier, beside what the

@@ -102,11 +102,14 @@ func (w *sweep) route(ctx context.Context) error {
 		s.prog.reroute = false
 		g := s.routed(f)
 		opt, q, own := w.routeOptions(g)
-		var last *remembered
-		if w.first && s.copied.regs == nil {
-			last = s.readRoutes()
-		}
-		r, err := compute(ctx, s, func() built { return last.recall(g, opt, q) })
+		alone := w.first && s.copied.regs == nil
+		r, err := compute(ctx, s, func() built {
+			var last *remembered
+			if alone {
+				last = s.readRoutes()
+			}
+			return last.recall(g, opt, q)
+		})
 		if err != nil {
 			return err
 		}

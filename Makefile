@@ -52,16 +52,21 @@ deps:
 # detector finds nothing there and triples their time.
 SEQUENTIAL := $(addprefix ibnetworkd/,$(shell cat internal/walls/sequential.txt))
 
+# All tests of sm/route would take a quarter of an hour with it: these run its goroutines.
+ROUTES := ibnetworkd/sm/route ibnetworkd/sm/picture
+RACED  := '^(TestAhead|TestCutChangesLittle)$$'
+
 # The others, each with what its tests import. Where two goroutines of a synctest bubble run their
 # timers at once the race detector crashes (golang/go#78156), so these tests have one processor: it
 # compares what is ordered, not what ran at once.
 RACE = $(GO) list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | \
-	grep -vE '^ibnetworkd/lab(/scenario)? ' | awk 'NR==FNR {skip[$$1]; next} !($$1 in skip)' <(printf '%s\n' $(SEQUENTIAL)) -
+	grep -vE '^ibnetworkd/lab(/scenario)? ' | awk 'NR==FNR {skip[$$1]; next} !($$1 in skip)' <(printf '%s\n' $(SEQUENTIAL) $(ROUTES)) -
 
 .PHONY: test
 test: deps lab ## everything that must pass, on this machine and on the lab's kernels
 	@echo "== unit tests, with the race detector where there are goroutines"; \
-	CGO_ENABLED=0 $(GO) test -timeout 20m $(SEQUENTIAL); \
+	CGO_ENABLED=0 $(GO) test -timeout 20m $(SEQUENTIAL) $(ROUTES); \
+	CGO_ENABLED=1 $(GO) test -race -run $(RACED) ibnetworkd/sm/route; \
 	CGO_ENABLED=1 $(GO) test -race -cpu 1 -timeout 20m ./sm/engine $$($(RACE) | grep ' testing/synctest' | cut -d' ' -f1) & alone=$$!; \
 	trap "kill $$alone" EXIT; CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(RACE) | grep -v ' testing/synctest' | cut -d' ' -f1); \
 	trap - EXIT; wait $$alone; \

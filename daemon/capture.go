@@ -23,12 +23,7 @@ func Observe(root string, set *units.Set, rec *link.Record) (*link.Snapshot, err
 		w.NextHops = nextHopsOf(set, rec)
 		w.namespaces(set, rec)
 		w.LinkUnit, w.PortUnit = unitOf, portUnit(set)
-		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string {
-			if u := unitOf(s, l); u != nil {
-				return link.Sysctls(u)
-			}
-			return nil
-		}
+		w.Sysctls = sysctlsOf(set, rec, unitOf)
 	}
 	s, err := o.Observe(everything, w)
 	if err != nil {

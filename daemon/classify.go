@@ -104,6 +104,11 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 	case link.SetToken:
 		if is(unix.EINVAL, unix.EAFNOSUPPORT) {
 			conf := "net.ipv6.conf." + name
+			if o.Token.IsUnspecified() {
+				// What is read again says whether the kernel lets it go.
+				return verdictRetry, say(link.CodeRetry, "sysctl -w "+conf+".accept_ra=2",
+					"%s keeps its token of router advertisements while it accepts none (%s)", name, words)
+			}
 			return verdictGiveUp, say(link.CodeRefused, "check that "+conf+".accept_ra is 2 and "+conf+".router_solicitations not 0, and "+
 				checkIPv6(name), "%s refused the token %s of router advertisements (%s)", name, o.Token, words)
 		}

@@ -19,14 +19,10 @@ func (d *Daemon) needs(sc Scope) Needs {
 	if d.snap == nil {
 		w.Advertised = withAdvertised(d.rec)
 	}
-	sys := map[*units.Unit][]string{}
 	for _, u := range d.set.Units {
 		w.Routes = w.Routes || len(u.Routes) > 0 || u.UsesDHCP()
 		w.Rules = w.Rules || len(u.Rules) > 0
 		w.Resolved = w.Resolved || link.NeedsResolved(u) || link.UsesAdvertised(u) || link.UsesLeaseDNS(u)
-		if s := link.Sysctls(u); len(s) > 0 {
-			sys[u] = s
-		}
 	}
 	unitOf := func(s *link.Snapshot, l *link.Link) *units.Unit {
 		again := sc.All || sc.RDMA || sc.PKeys || sc.Links[l.Index] || sc.Force[l.Index]
@@ -37,9 +33,7 @@ func (d *Daemon) needs(sc Scope) Needs {
 		}
 		return link.Govern(s, d.set, l).Unit
 	}
-	if len(sys) > 0 {
-		w.Sysctls = func(s *link.Snapshot, l *link.Link) []string { return sys[unitOf(s, l)] }
-	}
+	w.Sysctls = sysctlsOf(d.set, d.rec, unitOf)
 	w.Neighbors = neighborsOf(d.set, d.rec, unitOf)
 	w.NextHops = nextHopsOf(d.set, d.rec)
 	w.namespaces(d.set, d.rec)
@@ -48,6 +42,28 @@ func (d *Daemon) needs(sc Scope) Needs {
 		w.LinkUnit, w.PortUnit = unitOf, portUnit(d.set)
 	}
 	return w
+}
+
+// sysctlsOf lists the settings of a link that its unit and its record need, nil where no
+// unit and no record needs any.
+func sysctlsOf(set *units.Set, rec *link.Record, unitOf func(*link.Snapshot, *link.Link) *units.Unit) func(*link.Snapshot,
+	*link.Link) []string {
+	by := map[*units.Unit][]string{}
+	for _, u := range set.Units {
+		if s := link.Sysctls(u); len(s) > 0 {
+			by[u] = s
+		}
+	}
+	if len(by) == 0 && (rec == nil || !slices.ContainsFunc(rec.Links, func(e *link.LinkRecord) bool { return len(e.Sysctls()) > 0 })) {
+		return nil
+	}
+	return func(s *link.Snapshot, l *link.Link) []string {
+		keys := by[unitOf(s, l)]
+		if e := rec.Of(l); e != nil {
+			keys = slices.Concat(keys, e.Sysctls())
+		}
+		return keys
+	}
 }
 
 // neighborsOf says on which links permanent neighbours are wanted or recorded, nil

@@ -3,6 +3,7 @@ package daemon
 import (
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,5 +72,22 @@ func TestObserveNeighbors(t *testing.T) {
 	}
 	if observe(Scope{Links: map[int]bool{va: true}}); len(s.Links[1].Neighbors) != 0 {
 		t.Errorf("%+v", s.Links[1].Neighbors)
+	}
+}
+
+// What the kernel checks when a token goes is read of a link that no unit governs any more.
+func TestSysctlsOfTheRecord(t *testing.T) {
+	d := New(Config{System: system(t, 1), Store: &notes{}, Load: (&files{}).load})
+	d.rec = &link.Record{}
+	if err := d.cycle(t.Context(), everything); err != nil {
+		t.Fatal(err)
+	}
+	l := &d.snap.Links[0]
+	if d.needs(everything).Sysctls != nil {
+		t.Error("settings are read for nothing")
+	}
+	d.rec.Links = []*link.LinkRecord{{Ifindex: l.Index, Name: l.Name, Tokens: []netip.Addr{netip.MustParseAddr("::5")}}}
+	if read := d.needs(everything).Sysctls; read == nil || !slices.Contains(read(d.snap, l), "ipv6/accept_ra") {
+		t.Error("accept_ra is not read")
 	}
 }

@@ -15,6 +15,15 @@ func wantedToken(u *units.Unit) units.Value[units.Token] {
 	return u.IPv6AcceptRA.Token
 }
 
+// Sysctls lists the settings that the removal of what is recorded depends on, as keys of
+// Link.Sysctl.
+func (e *LinkRecord) Sysctls() []string {
+	if len(e.Tokens) > 0 {
+		return []string{acceptRA, forwarding6}
+	}
+	return nil
+}
+
 // planTokenRemoval removes the recorded token of a link that no unit wants to have one.
 func planTokenRemoval(b *Builder, index int, rec *LinkRecord, wanted bool) {
 	l := b.Link(index)

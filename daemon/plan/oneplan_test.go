@@ -9,6 +9,19 @@ import (
 	"ibnetworkd/link"
 )
 
+// secondPort adds ib1, which is as ib0, and other links.
+func secondPort(s *link.Snapshot, more ...link.Link) *link.Link {
+	x := s.Links[0]
+	x.Index, x.Name = 5, "ib1"
+	s.Links = append(append(s.Links, x), more...)
+	return &s.Links[1]
+}
+
+// otherVRF is a VRF blue with another table than the units want.
+func otherVRF() link.Link {
+	return link.Link{Index: 6, Name: "blue", Type: 1, Kind: link.KindVRF, Flags: link.FlagUp, VRF: &link.VRF{Table: 5}}
+}
+
 // One plan is enough where a link depends on what the plan makes of another one.
 func TestOnePlan(t *testing.T) {
 	for _, tt := range []struct {
@@ -34,11 +47,7 @@ func TestOnePlan(t *testing.T) {
 				"20.ibnetwork": "[Match]\nName=bond0\n[Network]\nAddress=10.1.0.2/24\nConfigureWithoutCarrier=yes\n",
 				"30.ibnetwork": "[Match]\nName=ib1\n[Network]\nAddress=10.6.0.0+{bond0}/16\n",
 			},
-			sys: func(s *link.Snapshot) {
-				x := s.Links[0]
-				x.Index, x.Name = 5, "ib1"
-				s.Links = append(s.Links, x)
-			},
+			sys: func(s *link.Snapshot) { secondPort(s) },
 		},
 		{
 			name: "addresses derived from each other", want: "# waiting: ib0: ib0.8001 derives its own address from another link\n" +
@@ -75,11 +84,8 @@ func TestOnePlan(t *testing.T) {
 				"20.ibnetwork": "[Match]\nName=ib1\n[VRF]\nName=blue\nTable=7\n",
 			},
 			sys: func(s *link.Snapshot) {
-				x := s.Links[0]
-				x.Index, x.Name = 5, "ib1"
+				secondPort(s, otherVRF())
 				s.Links[0].Master, s.Links[0].SlaveKind = 6, link.KindVRF
-				s.Links = append(s.Links, x, link.Link{Index: 6, Name: "blue", Type: 1, Kind: link.KindVRF, Flags: link.FlagUp,
-					VRF: &link.VRF{Table: 5}})
 			},
 			rec: &link.Record{Links: []*link.LinkRecord{{Ifindex: 6, Name: "blue", VRF: true, Activated: true}}},
 		},
@@ -90,12 +96,7 @@ func TestOnePlan(t *testing.T) {
 				"10.ibnetwork": "[Match]\nName=ib0\n[Network]\nVRF=blue\n",
 				"20.ibnetwork": "[Match]\nName=ib1\n[VRF]\nName=blue\nTable=7\n",
 			},
-			sys: func(s *link.Snapshot) {
-				x := s.Links[0]
-				x.Index, x.Name = 5, "ib1"
-				s.Links = append(s.Links, x, link.Link{Index: 6, Name: "blue", Type: 1, Kind: link.KindVRF, Flags: link.FlagUp,
-					VRF: &link.VRF{Table: 5}})
-			},
+			sys: func(s *link.Snapshot) { secondPort(s, otherVRF()) },
 		},
 		{
 			name: "a bond that the unit of a later link makes again", want: "ip link delete bond0\n" +
@@ -106,9 +107,7 @@ func TestOnePlan(t *testing.T) {
 				"20.ibnetwork": "[Match]\nName=ib1\n[Bond]\nName=bond0\n",
 			},
 			sys: func(s *link.Snapshot) {
-				x := s.Links[0]
-				x.Index, x.Name = 5, "ib1"
-				s.Links = append(s.Links, x, link.Link{Index: 6, Name: "bond0", Type: 1, Kind: "bond", MTU: 1500, Bond: &link.Bond{}})
+				secondPort(s, link.Link{Index: 6, Name: "bond0", Type: 1, Kind: "bond", MTU: 1500, Bond: &link.Bond{}})
 			},
 			rec: &link.Record{Links: []*link.LinkRecord{{Ifindex: 6, Name: "bond0", Bond: true}}},
 		},
@@ -126,10 +125,8 @@ func TestOnePlan(t *testing.T) {
 				"20.ibnetwork": "[Match]\nName=ib1\n[Bond]\nName=bond1\n",
 			},
 			sys: func(s *link.Snapshot) {
-				x := s.Links[0]
-				x.Index, x.Name, x.Master = 5, "ib1", 6
-				s.Links = append(s.Links, x, link.Link{Index: 6, Name: "bond0", Type: x.Type, Kind: "bond", MTU: 4092, Bond: &link.Bond{
-					BondOptions: link.BondOptions{Mode: 1}}})
+				secondPort(s, link.Link{Index: 6, Name: "bond0", Type: s.Links[0].Type, Kind: "bond", MTU: 4092, Bond: &link.Bond{
+					BondOptions: link.BondOptions{Mode: 1}}}).Master = 6
 			},
 		},
 		{
@@ -141,11 +138,9 @@ func TestOnePlan(t *testing.T) {
 			},
 			sys: func(s *link.Snapshot) {
 				s.Namespaces = []link.Namespace{{Path: "/run/netns/job", ID: -1}}
-				x := s.Links[0]
-				x.Index, x.Name = 5, "ib1"
-				c := link.ChildOf(&x, "x", 0x8002)
+				c := link.ChildOf(secondPort(s), "x", 0x8002)
 				c.Index = 6
-				s.Links = append(s.Links, x, c)
+				s.Links = append(s.Links, c)
 			},
 			rec: &link.Record{Links: []*link.LinkRecord{{Ifindex: 6, Name: "x", Child: true, Parent: 5, PKey: 0x8002}}},
 		},

@@ -22,7 +22,7 @@ import (
 	"ibnetworkd/sm/transport"
 )
 
-// phase is what a host saw of the SA for some time, and whose CPU time that was: where
+// phase is what a host saw of the SA for some time, and the CPU time that each program took: where
 // several programs share the processors, the rate alone does not tell.
 type phase struct {
 	Took    time.Duration
@@ -36,8 +36,8 @@ func (p *phase) rate() int { return int(float64(p.Answers) / max(p.Took.Seconds(
 
 func (p *phase) String() string {
 	var l []string
-	for _, who := range slices.Sorted(maps.Keys(p.CPU)) {
-		l = append(l, fmt.Sprintf("%s %.2f", who, p.CPU[who].Seconds()/p.Took.Seconds()))
+	for _, name := range slices.Sorted(maps.Keys(p.CPU)) {
+		l = append(l, fmt.Sprintf("%s %.2f", name, p.CPU[name].Seconds()/p.Took.Seconds()))
 	}
 	return fmt.Sprintf("%d answers a second, the slowest after %v, each %.1f us of the master's CPU; CPU seconds a second: %s", p.rate(),
 		p.Slowest.Round(10*time.Microsecond), float64(p.CPU[masterCPU].Microseconds())/float64(max(1, p.Answers)), strings.Join(l, ", "))
@@ -68,10 +68,10 @@ const (
 // cpu is the CPU time so far of each, and of all others on the machine.
 func (p programs) cpu() map[string]time.Duration {
 	out, all := map[string]time.Duration{}, time.Duration(0)
-	for who, pids := range p {
+	for name, pids := range p {
 		for _, pid := range pids {
 			t, _ := usage(pid)
-			out[who] += t
+			out[name] += t
 			all += t
 		}
 	}
@@ -132,7 +132,7 @@ type asking struct {
 	end     func()
 }
 
-func keepAsking(sim *simfabric.Sim, host string, f *fabric.Fabric, who programs) (*asking, error) {
+func keepAsking(sim *simfabric.Sim, host string, f *fabric.Fabric, counted programs) (*asking, error) {
 	c, err := client(sim, host)
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func keepAsking(sim *simfabric.Sim, host string, f *fabric.Fabric, who programs)
 		in := make([]transport.Packet, window)
 		var sent [1 << 14]time.Time // of the last requests
 		n, now, since := 0, phase{}, time.Now()
-		cpu := who.cpu()
+		cpu := counted.cpu()
 		for open := 0; ctx.Err() == nil; {
 			for ; open < window; open++ {
 				p := fill(n)
@@ -183,7 +183,7 @@ func keepAsking(sim *simfabric.Sim, host string, f *fabric.Fabric, who programs)
 				}
 			}
 			if now.Took = time.Since(since); now.Took >= time.Second {
-				cpu, now.CPU = who.since(cpu)
+				cpu, now.CPU = counted.since(cpu)
 				q.mu.Lock()
 				q.seconds = append(q.seconds, now)
 				q.mu.Unlock()

@@ -34,19 +34,6 @@ type Status struct {
 	Master        *Master `json:"master,omitempty"`
 	MasterUnknown string  `json:"master_unknown,omitempty"`
 	Starts        int     `json:"starts"`
-	// Routes is what an ibnetsm of this host reports of its tables; the daemon does not ask.
-	Routes *Routes `json:"routes,omitempty"`
-}
-
-// Routes are the forwarding tables of a subnet manager: the engine, how many pairs of hosts
-// use the busiest link, how many must at least, and why the engine is not ftree.
-type Routes struct {
-	Engine      string  `json:"engine"`
-	Layers      int     `json:"service_levels,omitempty"`
-	BusiestLink float64 `json:"busiest_link_flows"`
-	AtBest      float64 `json:"busiest_link_at_best"`
-	WhyNotTree  string  `json:"why_not_ftree,omitempty"`
-	Words       string  `json:"-"`
 }
 
 // Master is the subnet manager that serves a port, in sminfo's words.

@@ -211,11 +211,15 @@ that is far from it.`,
 					return missing
 				}
 				a.nameMasters(cmd.Context(), sms)
-				if a.root == "" && a.recorded == "" {
-					askRoutes(cmd.Context(), sms, queryRouting)
+				managers := make([]answer.Manager, len(sms))
+				for i, s := range sms {
+					managers[i].Status = s
+					if a.root == "" && a.recorded == "" {
+						askRoutes(cmd.Context(), &managers[i], queryRouting)
+					}
 				}
 				if a.json {
-					return cmp.Or(a.emit(answer.Managers{Schema: answer.Schema, SubnetManagers: sms}), missing)
+					return cmp.Or(a.emit(answer.Managers{Schema: answer.Schema, SubnetManagers: managers}), missing)
 				}
 				if len(sms) == 0 && missing == nil {
 					fmt.Fprintln(a.out, "No InfiniBand port is managed: no unit with a [SubnetManager] section matches one.")
@@ -225,8 +229,8 @@ that is far from it.`,
 					a.smTable(sms)
 					return nil
 				}
-				for _, s := range sms {
-					a.smDetail(s)
+				for _, m := range managers {
+					a.smDetail(m)
 				}
 				return missing
 			},
@@ -253,7 +257,7 @@ that is far from it.`,
 	return sm
 }
 
-func (a *app) smDetail(s smctl.Status) {
+func (a *app) smDetail(s answer.Manager) {
 	fmt.Fprintf(a.out, "%s: %s\n", a.paint(bold, fmt.Sprintf("%s/%d", s.IBDevice, s.Port)), s.Phase)
 	a.field("Why", s.Reason)
 	a.nextStep(s.Next)

@@ -216,11 +216,13 @@ func TestManagerDetail(t *testing.T) {
 	var out bytes.Buffer
 	a := &app{out: &out}
 	at := time.Date(2026, 11, 21, 9, 0, 0, 0, time.Local)
-	a.smDetail(smctl.Status{IBDevice: "mlx5_0", Port: 1, Phase: "served", Reason: "it is", Manage: "auto", Engine: "builtin",
-		Worker: "w.service", WorkerState: "inactive", NextCheck: at})
-	a.smDetail(smctl.Status{IBDevice: "mlx5_0", Port: 1, Phase: "master", Reason: "ours", Manage: "auto", Engine: "builtin",
-		Worker: "w.service", WorkerState: "active", WorkerSince: at, Starts: 1,
-		NextCheck: time.Now().Add(time.Hour)})
+	for _, s := range []smctl.Status{
+		{Phase: "served", Reason: "it is", WorkerState: "inactive", NextCheck: at},
+		{Phase: "master", Reason: "ours", WorkerState: "active", WorkerSince: at, Starts: 1, NextCheck: time.Now().Add(time.Hour)},
+	} {
+		s.IBDevice, s.Port, s.Manage, s.Engine, s.Worker = "mlx5_0", 1, "auto", "builtin", "w.service"
+		a.smDetail(answer.Manager{Status: s})
+	}
 	for _, want := range []string{"w.service, inactive, started 0 times by this daemon",
 		"w.service, active since 2026-11-21 09:00:00, started 1 time by this daemon"} {
 		if !strings.Contains(out.String(), want) {

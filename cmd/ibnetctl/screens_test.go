@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/cmd/ibnetctl/diagnose"
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
@@ -151,7 +152,7 @@ func TestScreens(t *testing.T) {
 		"list":    func(a *app) error { a.linkTable(d.Links); return nil },
 		"ports":   func(a *app) error { a.portTable(d.Ports); return nil },
 		"sm":      func(a *app) error { a.smTable(d.SubnetManagers); return nil },
-		"sm-port": func(a *app) error { a.smDetail(d.SubnetManagers[1]); return nil },
+		"sm-port": func(a *app) error { a.smDetail(answer.Manager{Status: d.SubnetManagers[1]}); return nil },
 		"diagnose": func(a *app) error {
 			if err := a.diagnose(clusterInput(t), ""); exitCode(err) != exitFailure {
 				return fmt.Errorf("diagnose: %w", err)

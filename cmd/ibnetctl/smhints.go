@@ -19,7 +19,6 @@ import (
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/route"
-	"ibnetworkd/smctl"
 	"ibnetworkd/smctl/probe"
 )
 
@@ -120,21 +119,19 @@ func querySockets(ctx context.Context, sockets []string, port ib.GUID) (m *contr
 }
 
 // routesOf is what is shown of a manager's tables, nil without any.
-func routesOf(m *control.Routing) *smctl.Routes {
+func routesOf(m *control.Routing) *answer.Routes {
 	if m == nil || m.State != "Master" || m.InForce == "" {
 		return nil
 	}
-	return &smctl.Routes{Engine: m.InForce, Layers: m.Layers, BusiestLink: m.BusiestLink, AtBest: m.AtBest, WhyNotTree: m.WhyNotTree,
+	return &answer.Routes{Engine: m.InForce, Layers: m.Layers, BusiestLink: m.BusiestLink, AtBest: m.AtBest, WhyNotTree: m.WhyNotTree,
 		Words: m.Words()}
 }
 
-// askRoutes completes the status of ports with the tables of the managers of this host.
-func askRoutes(ctx context.Context, sms []smctl.Status, query routingQuery) {
-	for i := range sms {
-		if g, err := ib.ParseGUID(sms[i].PortGUID); err == nil {
-			m, _ := query(ctx, g)
-			sms[i].Routes = routesOf(m)
-		}
+// askRoutes completes the status of a port with the tables of the manager of this host.
+func askRoutes(ctx context.Context, m *answer.Manager, query routingQuery) {
+	if g, err := ib.ParseGUID(m.PortGUID); err == nil {
+		tables, _ := query(ctx, g)
+		m.Routes = routesOf(tables)
 	}
 }
 
@@ -186,10 +183,10 @@ func masterOf(ctx context.Context, conn probe.Conn, f *fabric.Fabric, query rout
 
 // hints are what tables are computed with besides the fabric, and where that is from.
 type hints struct {
-	known    bool          // all of them
-	from     string        // the manager that reported them, empty for none
-	why      string        // they are not known
-	routes   *smctl.Routes // of that manager
+	known    bool           // all of them
+	from     string         // the manager that reported them, empty for none
+	why      string         // they are not known
+	routes   *answer.Routes // of that manager
 	replaced []string
 }
 

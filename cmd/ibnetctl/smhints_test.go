@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -208,20 +209,22 @@ func TestHintFiles(t *testing.T) {
 
 // sm status shows the tables of a master on this host, in words and as JSON.
 func TestRoutesInStatus(t *testing.T) {
-	sms := []smctl.Status{{PortGUID: "0x0002c903000abcde"}, {PortGUID: "0x0002c903000abcdf"}}
-	askRoutes(t.Context(), sms, func(_ context.Context, g ib.GUID) (*control.Routing, string) {
-		m := &control.Routing{State: "Master", InForce: "updn", BusiestLink: 20, AtBest: 8, WhyNotTree: "rings"}
-		if g != 0x0002c903000abcde {
-			m.State = "Standby"
-		}
-		return m, ""
-	})
-	if r := sms[0].Routes; r == nil || r.Engine != "updn" || r.WhyNotTree != "rings" || sms[1].Routes != nil {
-		t.Fatalf("%+v, %+v", r, sms[1].Routes)
-	}
 	var out bytes.Buffer
-	a := &app{out: &out}
-	a.smDetail(sms[0])
+	for guid, want := range map[string]*answer.Routes{"0x0002c903000abcdf": nil, "0x0002c903000abcde": {Engine: "updn", BusiestLink: 20,
+		AtBest: 8, WhyNotTree: "rings", Words: "updn, busiest link 20 pairs of hosts, 8 at best; not ftree: rings"}} {
+		m := answer.Manager{Status: smctl.Status{PortGUID: guid}}
+		askRoutes(t.Context(), &m, func(_ context.Context, g ib.GUID) (*control.Routing, string) {
+			m := &control.Routing{State: "Master", InForce: "updn", BusiestLink: 20, AtBest: 8, WhyNotTree: "rings"}
+			if g != 0x0002c903000abcde {
+				m.State = "Standby"
+			}
+			return m, ""
+		})
+		if !reflect.DeepEqual(m.Routes, want) {
+			t.Errorf("%s: %+v", guid, m.Routes)
+		}
+		(&app{out: &out}).smDetail(m)
+	}
 	const want = "updn, busiest link 20 pairs of hosts, 8 at best; not ftree: rings"
 	if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), want) {
 		t.Errorf("%s", out.String())

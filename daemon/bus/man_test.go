@@ -180,9 +180,6 @@ func keysOf(t reflect.Type) string {
 		for i := range t.NumField() {
 			f := t.Field(i)
 			key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if key == "-" {
-				continue
-			}
 			in := f.Type
 			for in.Kind() == reflect.Slice || in.Kind() == reflect.Pointer {
 				in = in.Elem()

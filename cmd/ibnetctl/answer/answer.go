@@ -64,8 +64,14 @@ type Ports struct {
 
 // Managers is sm status.
 type Managers struct {
-	Schema         int            `json:"schema"`
-	SubnetManagers []smctl.Status `json:"subnet_managers"`
+	Schema         int       `json:"schema"`
+	SubnetManagers []Manager `json:"subnet_managers"`
+}
+
+// Manager is the subnet manager of one port: what the daemon reports, and what an ibnetsm of this host does.
+type Manager struct {
+	smctl.Status
+	Routes *Routes `json:"routes,omitempty"`
 }
 
 // Diagnose is the checks of each port; OK is false when one failed.

@@ -52,6 +52,12 @@ those in ` + "`org.ibnetwork1`(5)" + `, or ` + "`unknown`" + ` without the bus. 
 func rows(b *strings.Builder, t reflect.Type, command, prefix string, seen map[reflect.Type]string) {
 	for _, f := range reflect.VisibleFields(t) {
 		if f.Anonymous && f.Type.Kind() == reflect.Struct && f.Tag.Get("json") == "" {
+			if place := seen[f.Type]; place != "" {
+				fmt.Fprintf(b, "| `%s…` | the keys of %s |\n", prefix, place)
+			}
+			continue
+		}
+		if len(f.Index) > 1 && seen[t.Field(f.Index[0]).Type] != "" {
 			continue
 		}
 		key, opts, _ := strings.Cut(f.Tag.Get("json"), ",")

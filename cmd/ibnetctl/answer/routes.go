@@ -1,9 +1,17 @@
 package answer
 
-import (
-	"ibnetworkd/sm/control"
-	"ibnetworkd/smctl"
-)
+import "ibnetworkd/sm/control"
+
+// Routes are the forwarding tables of a subnet manager: the engine, how many pairs of hosts
+// use the busiest link, how many must at least, and why the engine is not ftree.
+type Routes struct {
+	Engine      string  `json:"engine"`
+	Layers      int     `json:"service_levels,omitempty"`
+	BusiestLink float64 `json:"busiest_link_flows"`
+	AtBest      float64 `json:"busiest_link_at_best"`
+	WhyNotTree  string  `json:"why_not_ftree,omitempty"`
+	Words       string  `json:"-"`
+}
 
 // Explain is the path between two ports, there and back.
 type Explain struct {
@@ -15,8 +23,8 @@ type Explain struct {
 	EngineNote string `json:"engine_note"`
 	Hints      Hints  `json:"hints"`
 	// Routes is what the subnet manager reports of its tables, absent where it is not on this host.
-	Routes *smctl.Routes `json:"routes,omitempty"`
-	Paths  []Path        `json:"paths"`
+	Routes *Routes `json:"routes,omitempty"`
+	Paths  []Path  `json:"paths"`
 	// Partitions are those of both ports; Record is absent where there is none.
 	Partitions []SharedPartition `json:"partitions"`
 	Record     *PathRecord       `json:"path_record,omitempty"`

@@ -49,7 +49,8 @@ func (d *Daemon) notices() []link.Notice {
 	return out
 }
 
-// settle removes the notices that have yet to last, and sets when the next one has.
+// settle removes the notices that have yet to last, and sets when the next one has. One
+// that has lasted is the same as one that need not.
 func (d *Daemon) settle(ns *[]link.Notice, now time.Time) {
 	was := d.settling
 	d.settling, d.settled = map[link.Notice]time.Time{}, time.Time{}
@@ -68,6 +69,9 @@ func (d *Daemon) settle(ns *[]link.Notice, now time.Time) {
 		}
 		return false
 	})
+	for i := range *ns {
+		(*ns)[i].Settle = false
+	}
 }
 
 // logNotices logs the notices that are new.

@@ -2,12 +2,15 @@ package daemon
 
 import (
 	"net/netip"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"ibnetworkd/internal/kernel/kerneltest"
+	"ibnetworkd/internal/kernel/procsys"
 	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/link"
 )
@@ -89,5 +92,36 @@ func TestSysctlsOfTheRecord(t *testing.T) {
 	d.rec.Links = []*link.LinkRecord{{Ifindex: l.Index, Name: l.Name, Tokens: []netip.Addr{netip.MustParseAddr("::5")}}}
 	if read := d.needs(everything).Sysctls; read == nil || !slices.Contains(read(d.snap, l), "ipv6/accept_ra") {
 		t.Error("accept_ra is not read")
+	}
+}
+
+// A setting that another program has changed is read at a reload, one of a link that no event named is not else.
+func TestSysctlsAtReload(t *testing.T) {
+	o := &Observer{proc: procsys.New(t.TempDir())}
+	file, err := o.proc.Path(procsys.IPv4, "ib0", "arp_ignore")
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(file), 0o700)
+	}
+	if err == nil {
+		err = os.WriteFile(file, []byte("0\n"), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	const key = "ipv4/arp_ignore"
+	s := &link.Snapshot{Links: []link.Link{{Index: 5, Name: "ib0", Sysctl: map[string]string{key: "1"}}}}
+	w := Needs{Sysctls: func(*link.Snapshot, *link.Link) []string { return []string{key} }}
+	for _, x := range []struct {
+		sc   Scope
+		want string
+	}{{Scope{Addrs: true, Due: true}, "1"}, {Scope{Reload: true}, "0"}} {
+		before := s.Links
+		o.observeSysctls(s, x.sc, w)
+		if got := s.Links[0].Sysctl[key]; got != x.want {
+			t.Errorf("%s: %s is %s, want %s", x.sc.String(), key, got, x.want)
+		}
+		if before[0].Sysctl[key] != "1" {
+			t.Error("the snapshot before was changed")
+		}
 	}
 }

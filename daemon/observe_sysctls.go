@@ -8,6 +8,8 @@ import (
 	"ibnetworkd/link"
 )
 
+// observeSysctls reads the settings of links. For a change by another program no event
+// comes: it is seen when the link or the units are read again.
 func (o *Observer) observeSysctls(s *link.Snapshot, sc Scope, w Needs) {
 	s.Links = replaceEach(s.Links, func(l *link.Link) bool {
 		keys := w.Sysctls(s, l)
@@ -19,7 +21,7 @@ func (o *Observer) observeSysctls(s *link.Snapshot, sc Scope, w Needs) {
 			_, ok := l.Sysctl[k]
 			have = have && ok
 		}
-		if have && !sc.All && !sc.Force[l.Index] && !sc.Links[l.Index] {
+		if have && !sc.All && !sc.Reload && !sc.Force[l.Index] && !sc.Links[l.Index] {
 			return false
 		}
 		m := make(map[string]string, len(keys))

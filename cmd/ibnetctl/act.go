@@ -23,8 +23,8 @@ import (
 func (a *app) reloadCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "reload", Short: "read the unit files again and apply what changed", Args: cobra.NoArgs,
-		Long: "Reads all unit files again. Only links whose unit or drop-ins changed are reconfigured. `ibnetctl plan` shows the " +
-			"changes beforehand.",
+		Long: "Reads all unit files again. Only links whose unit or drop-ins changed are reconfigured, and those of which another " +
+			"program changed a sysctl that a unit sets. `ibnetctl plan` shows the changes beforehand.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c, err := connect(cmd.Context()); err == nil {
 				c.close()

@@ -174,7 +174,7 @@ func TestAcceptRAKeys(t *testing.T) {
 		// The token of a unit goes with it; another program's stays.
 		reload(used, func(s link.Status) bool { return is("Token", token[s.Name])(s) })
 		g.WaitFor(10*time.Second, func() string { send("fd77::", 1500, "fd77::53", "ra"); return resolv("fd77::53") })
-		// It goes at once where the kernel lets it, and else when the link is read after that.
+		// It goes at once where the kernel lets it, and else at a reload after that.
 		g.Sh("sysctl -q -w net.ipv6.conf.ib1.accept_ra=0")
 		g.Sh("rm %s %s", file("ib0"), file("ib1"))
 		g.Write(file("ib0"), unit("ib0", "UseDNS=no\n"))
@@ -183,7 +183,8 @@ func TestAcceptRAKeys(t *testing.T) {
 		if out := g.Exec("ip", "token", "get", "dev", "ib1"); !strings.Contains(out, token["ib1"]) {
 			g.Errorf("a link that accepts no routers let its token go: %s", out)
 		}
-		g.Sh("sysctl -q -w net.ipv6.conf.ib1.accept_ra=2; ip link set ib1 alias read-again")
+		g.Sh("sysctl -q -w net.ipv6.conf.ib1.accept_ra=2")
+		d.p.Signal(syscall.SIGHUP)
 		g.WaitFor(10*time.Second, func() string {
 			for _, name := range links {
 				if out := g.Exec("ip", "token", "get", "dev", name); !strings.Contains(out, "token :: ") {

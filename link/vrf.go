@@ -44,6 +44,11 @@ func PlanVRF(b *Builder, index int, u *units.Unit, unit func(index int) *units.U
 			Next: "write another name into " + key})
 		return
 	}
+	if x := b.inOther(l, name); x != nil {
+		block(SetMaster{On: on, Master: Target{Link: name}, VRF: true}, false, Reason{Code: CodeRefused,
+			Text: fmt.Sprintf("%s is in another link (%s)", l.Name, x.Name), Next: "ip link set " + l.Name + " nomaster"})
+		return
+	}
 	if makes && (!ok || m.VRF.Table != u.VRF.Table.V) {
 		if why := tableTaken(b, name, u.VRF.Table.V, unit); why != (Reason{}) {
 			block(nil, false, why)
@@ -75,20 +80,22 @@ func PlanVRF(b *Builder, index int, u *units.Unit, unit func(index int) *units.U
 	if l.Master == m.Index {
 		return
 	}
-	op := SetMaster{On: on, Master: b.Model.Target(m), VRF: true}
-	if x, ok := b.Model.snap.Link(l.Master); ok && l.Master != 0 {
-		block(op, false, Reason{Code: CodeRefused, Text: fmt.Sprintf("%s is in another link (%s)", l.Name, x.Name),
-			Next: "ip link set " + l.Name + " nomaster"})
-		return
-	}
-	b.DoFor(op, &a.Why)
+	b.DoFor(SetMaster{On: on, Master: b.Model.Target(m), VRF: true}, &a.Why)
 }
 
-// vrfMaker is the unit that makes a VRF: of the links that it is applied to, the one that
-// is planned first, and nil if that one cannot make it.
+// inOther is the link that keeps one out of a VRF, nil for none.
+func (b *Builder) inOther(l *Link, vrf string) *Link {
+	if x, ok := b.Model.snap.Link(l.Master); ok && l.Master != 0 && x.Name != vrf {
+		return x
+	}
+	return nil
+}
+
+// vrfMaker is the unit that makes a VRF: of the links that it is applied to and that can
+// join, the one that is planned first, and nil if that one cannot make it.
 func vrfMaker(b *Builder, name string, unit func(int) *units.Unit) *units.Unit {
 	for l, u := range b.governed(unit) {
-		if vrf, makes := u.VRFName(); !makes || vrf != name || l.VRF != nil {
+		if vrf, makes := u.VRFName(); !makes || vrf != name || l.VRF != nil || b.inOther(l, name) != nil {
 			continue
 		}
 		if tableTaken(b, name, u.VRF.Table.V, unit) != (Reason{}) {

@@ -75,12 +75,12 @@ func (c *cycle) run(ctx context.Context) error {
 	ended := c.adoptResults(&c.sc, &c.rest.dirty)
 	c.load()
 	c.retry()
-	for i := range c.sc.Force {
-		c.rec.Return(i, c.snap)
-	}
 	c.moved(c.sc)
 	if err := c.observe(ended); err != nil {
 		return err
+	}
+	for i := range c.sc.Force {
+		c.rec.Return(i, c.snap)
 	}
 	for round := 0; round < rounds && !c.rest.dirty.empty() && ctx.Err() == nil; round++ {
 		more, err := c.round(ctx)

@@ -110,6 +110,52 @@ func TestNamespaceOfVLANEnds(t *testing.T) {
 	})
 }
 
+// A child that another program moved on from the network namespace of its unit is made again by request alone, also if
+// that it is away is seen with the request.
+func TestMovedOn(t *testing.T) {
+	for _, seen := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			sys := system(t, 1)
+			made := link.Made{Kind: "ipoib", Name: "ib0.8001", On: sys.m.Snapshot().Links[0].Index}
+			there := link.MovedLink{Made: made, NSID: 3, Index: 21, Up: true}
+			sys.change(func(s *link.Snapshot) {
+				s.Namespaces, s.Moved = []link.Namespace{{Path: "/run/netns/job", ID: 3}}, []link.MovedLink{there}
+			})
+			n := &notes{}
+			if err := n.SaveRecord(&link.Record{Moved: []link.Moved{{Made: made, NSID: 3, Namespace: "/run/netns/job", Index: 21,
+				PKey: 0x8001}}}); err != nil {
+				t.Fatal(err)
+			}
+			r := startWith(t, Config{System: sys}, n, &files{m: map[string]string{
+				"10.ibnetwork": "[Match]\nName=ib0\n[Partition]\nPartitionKey=0x8001\nNetworkNamespace=job\n"}}, func(func(Scope)) {})
+			sys.take()
+			lost := func() {
+				sys.change(func(s *link.Snapshot) {
+					s.Moved = []link.MovedLink{{Made: made, NSID: 3, Lost: &link.Lost{Path: "/run/netns/two", NSID: 5, Index: 30}}}
+				})
+			}
+			if seen {
+				nothing(t, r, "after it was moved on", sys.take, lost)
+				if why := r.link("ib0").Reason(); why.Code != link.CodeMoved || !strings.Contains(why.Text, "network namespace two") {
+					t.Errorf("ib0 says %q", why)
+				}
+			} else {
+				lost()
+			}
+			if err := r.Reconfigure(t.Context(), "ib0"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if got := strings.Join(sys.take(), "\n"); !strings.Contains(got, "name ib0.8001 type ipoib") ||
+				!strings.Contains(got, "ip link set ib0.8001 netns job up") {
+				t.Errorf("seen before %v: by request: %s", seen, got)
+			}
+			r.stop()
+		})
+	}
+}
+
 // A VLAN for another network namespace than before is recorded before it is made there: after a kill it is known.
 func TestOtherNamespaceIsRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -67,7 +67,17 @@ func (o *Observer) observeNamespaces(s *link.Snapshot, sc Scope, w Needs) {
 			}
 			continue
 		}
-		if x, ok := o.movedLink(m, deleted); ok {
+		x, ok := o.movedLink(m, deleted)
+		if at := (*link.Lost)(nil); m.Index != 0 && x.Index == 0 {
+			if at = o.lost(s, m, sc); at != nil {
+				x.Lost, ok = at, true
+			}
+			if id, err := o.namespace(m.Namespace); at != nil && at.Index != 0 && err == nil && at.NSID == id {
+				m.NSID, m.Index = id, at.Index // it has left and come back
+				x, ok = o.movedLink(m, deleted)
+			}
+		}
+		if ok {
 			s.Moved = append(s.Moved, x)
 		}
 	}
@@ -90,14 +100,94 @@ func (o *Observer) movedLink(m link.Moved, deleted bool) (x link.MovedLink, ok b
 	l, err := o.rt.LinkIn(x.NSID, m.Index, m.Name)
 	switch {
 	case err == nil:
-		if y := dumped(&l); m.Fits(l.Parent, y.IPoIB, y.VLAN) {
-			x.Index, x.MTU, x.Up, x.VLAN = l.Index, l.MTU, l.Up(), y.VLAN
+		if fits(m, &l) {
+			x.Index, x.MTU, x.Up, x.VLAN = l.Index, l.MTU, l.Up(), dumped(&l).VLAN
+			if l.Name != m.Name {
+				x.Called = l.Name
+			}
 		}
 	case errors.Is(err, unix.EINVAL) && deleted:
 	case !errors.Is(err, unix.ENODEV):
 		return x, false // with the namespace itself it comes back
 	}
 	return x, true
+}
+
+// fits reports whether a link of another network namespace has what identifies one that
+// was moved.
+func fits(m link.Moved, l *rtnl.Link) bool {
+	x := dumped(l)
+	return m.Fits(l.Parent, x.IPoIB, x.VLAN)
+}
+
+// lost says of a link that is not in the network namespace of its unit where it is instead,
+// nil where it is known to be deleted or to have come back. Of a VLAN that is not found the
+// kernel knows: it makes no second one. The other namespaces are read again at a
+// reload, by request, and with everything.
+func (o *Observer) lost(s *link.Snapshot, m link.Moved, sc Scope) *link.Lost {
+	parent, ok := s.Link(m.On)
+	back := func(l link.Link) bool { return l.Kind == m.Kind && m.Fits(l.Parent, l.IPoIB, l.VLAN) }
+	if !ok || slices.ContainsFunc(s.Links, back) {
+		return nil
+	}
+	is := func(l *rtnl.Link) bool {
+		if m.Kind == link.KindVLAN {
+			return l.Name == m.Name && l.ParentElsewhere && fits(m, l)
+		}
+		return fits(m, l) && l.Address.GUID() == parent.HWAddr.GUID()
+	}
+	search := sc.All || sc.Reload || len(sc.Force) > 0 || o.last == nil
+	if !search {
+		i := slices.IndexFunc(o.last.Moved, func(x link.MovedLink) bool { return x.Made == m.Made })
+		if i < 0 {
+			return nil // its namespace has ended
+		}
+		at := o.last.Moved[i].Lost
+		if at != nil && at.Index == 0 {
+			return at
+		}
+		if at != nil {
+			if l, err := o.rt.LinkIn(at.NSID, at.Index, ""); err == nil && is(&l) {
+				return at
+			}
+		}
+	}
+	if at := o.find(s, is); at != nil || m.Kind == link.KindVLAN {
+		return at
+	}
+	if _, err := o.rt.LinkIn(m.NSID, 0, "lo"); err != nil {
+		return nil // it comes back when its namespace has ended
+	}
+	return &link.Lost{}
+}
+
+// find looks for a link in the network namespaces that have a name or are known to this
+// one by a number, nil if it is in none.
+func (o *Observer) find(s *link.Snapshot, is func(*rtnl.Link) bool) *link.Lost {
+	paths := map[int]string{}
+	for _, n := range s.Namespaces {
+		paths[n.ID] = n.Path
+	}
+	named, _ := os.ReadDir(filepath.Join("/", o.root, units.NamespaceDir))
+	for _, e := range named {
+		path := units.NamespaceDir + e.Name()
+		err := o.inNamespace(path, o.rt.NumberNamespace)
+		id, err2 := o.namespace(path)
+		if err == nil && err2 == nil && id >= 0 {
+			paths[id] = path
+		}
+	}
+	ids, _ := o.rt.NamespaceIDs()
+	for _, id := range ids {
+		links, err := o.rt.LinksIn(id)
+		if err != nil {
+			continue
+		}
+		if i := slices.IndexFunc(links, func(l rtnl.Link) bool { return is(&l) }); i >= 0 {
+			return &link.Lost{Path: paths[id], NSID: id, Index: links[i].Index, Name: links[i].Name}
+		}
+	}
+	return nil
 }
 
 func (o *Observer) awaitMount() {

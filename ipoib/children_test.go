@@ -72,6 +72,13 @@ func TestChildren(t *testing.T) {
 		s.Namespaces = []link.Namespace{{Path: "/run/netns/job", ID: 3}}
 		s.Moved = []link.MovedLink{{Made: link.Made{Kind: "ipoib", Name: "ib0.8001", On: 4}, NSID: 3, Index: 21, Up: true}}
 	}
+	lost := func(at link.Lost) func(*link.Snapshot) {
+		return func(s *link.Snapshot) {
+			job(s)
+			s.Namespaces = append(s.Namespaces, link.Namespace{Path: "/run/netns/two", ID: -1})
+			s.Moved = []link.MovedLink{{Made: s.Moved[0].Made, NSID: 3, Lost: &at}}
+		}
+	}
 	const one = "[Partition]\nPartitionKey=0x8001\n"
 	for _, tt := range []struct {
 		name, unit string
@@ -111,6 +118,15 @@ func TestChildren(t *testing.T) {
 		{name: "bad is in one that had the name", unit: one + "NetworkNamespace=job\n", rec: away(21), code: link.CodeMoved,
 			sys: func(s *link.Snapshot) { job(s); s.Namespaces[0].ID = 4 }, away: "job not checked"},
 		{name: "bad did not come back", unit: one + "NetworkNamespace=job\n", rec: away(21), code: link.CodeMoved, away: "job absent"},
+		{name: "bad was moved on", unit: one + "NetworkNamespace=job\n", rec: away(21), code: link.CodeMoved, away: "job absent",
+			sys: lost(link.Lost{Path: "/run/netns/two", NSID: 5, Index: 30})},
+		{name: "bad is in no namespace that can be seen", unit: one + "NetworkNamespace=job\n", rec: away(21), code: link.CodeMoved,
+			sys: lost(link.Lost{}), away: "job absent"},
+		{name: "bad was moved on, then the namespace was edited", unit: one + "NetworkNamespace=two\n", rec: away(21), code: link.CodeMoved,
+			sys: lost(link.Lost{Path: "/run/netns/three", NSID: 5, Index: 30}), away: "job absent"},
+		{name: "OK was moved on, then the section went", rec: away(21), sys: lost(link.Lost{Path: "/run/netns/two", NSID: 5, Index: 30})},
+		{name: "OK was renamed, then the section went", rec: away(21), sys: func(s *link.Snapshot) { job(s); s.Moved[0].Called = "eth0" },
+			want: "ip -n job link delete eth0\n"},
 		{name: "OK the namespace was edited", unit: one + "NetworkNamespace=/run/netns/two\n", rec: away(21),
 			sys: func(s *link.Snapshot) {
 				job(s)
@@ -169,6 +185,61 @@ func TestChildren(t *testing.T) {
 			}
 			if away != tt.away {
 				t.Errorf("in another namespace: %q, want %q", away, tt.away)
+			}
+		})
+	}
+}
+
+// The status of a child that another program renamed or moved on has where it is to be and where it is.
+func TestChildChangedElsewhere(t *testing.T) {
+	const again = "; ibnetctl reconfigure ib0 makes another one"
+	for _, c := range []struct {
+		name               string
+		is                 link.MovedLink
+		actual, text, next string
+		away               link.Away
+	}{
+		{"renamed", link.MovedLink{Index: 21, Up: true, MTU: 2044, Called: "eth0"},
+			"0x8001 ib0.8001 in network namespace job, where its name is eth0", "", "",
+			link.Away{Name: "eth0", Asked: "ib0.8001", Ifindex: 21, MTU: 2044, State: "up"}},
+		{"renamed and down", link.MovedLink{Index: 21, Called: "eth0"}, "0x8001 ib0.8001 in network namespace job, where its name is eth0",
+			"ib0.8001 is down in network namespace job", "ip -n job link set eth0 up",
+			link.Away{Name: "eth0", Asked: "ib0.8001", Ifindex: 21, State: "down"}},
+		{"moved on", link.MovedLink{Lost: &link.Lost{Path: "/run/netns/two", NSID: 5, Index: 30}}, "",
+			"ib0.8001 is not in network namespace job: another program moved it to network namespace two",
+			"ip -n two link set ib0.8001 netns job" + again, link.Away{Name: "ib0.8001", State: "absent"}},
+		{"renamed and moved on", link.MovedLink{Lost: &link.Lost{Path: "/run/netns/two", NSID: 5, Index: 30, Name: "eth0"}}, "",
+			"ib0.8001 is not in network namespace job: another program moved it to network namespace two",
+			"ip -n two link set eth0 netns job" + again, link.Away{Name: "ib0.8001", State: "absent"}},
+		{"to one without a name", link.MovedLink{Lost: &link.Lost{NSID: 5, Index: 30}}, "",
+			"ib0.8001 is not in network namespace job: another program moved it to one without a name (number 5 of ip netns list-id)",
+			"lsns --type=net; nsenter --net=/proc/PID/ns/net ip link show ib0.8001" + again, link.Away{Name: "ib0.8001", State: "absent"}},
+		{"not found", link.MovedLink{Lost: &link.Lost{}}, "", "ib0.8001 is no longer in network namespace job: another program deleted it, " +
+			"or moved it to a network namespace that ibnetworkd cannot see", "ibnetctl reconfigure ib0 makes another one; to look for it: " +
+			"lsns --type=net; nsenter --net=/proc/PID/ns/net ip link show type ipoib", link.Away{Name: "ib0.8001", State: "absent"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := host(t, cmAddr)
+			made := link.Made{Kind: "ipoib", Name: "ib0.8001", On: 4}
+			s.Namespaces = []link.Namespace{{Path: "/run/netns/job", ID: 3}}
+			c.is.Made, c.is.NSID = made, 3
+			s.Moved = []link.MovedLink{c.is}
+			rec := &link.Record{Moved: []link.Moved{{Made: made, Namespace: "/run/netns/job", PKey: 0x8001, NSID: 3, Index: 21}}}
+			if before := rec.Clone(); rec.Reconcile(s) || !cmp.Equal(rec.Moved, before.Moved) {
+				t.Errorf("the record is %+v", rec.Moved)
+			}
+			b := link.NewBuilder(s, rec, nil)
+			AddChildren(b, 4, unit(t, "[Partition]\nPartitionKey=0x8001\nNetworkNamespace=job\n"))
+			if len(b.Plan.Steps) > 0 {
+				t.Errorf("it is made again: %s", b.Plan)
+			}
+			c.away.Kind, c.away.PKey, c.away.Namespace = "ipoib", "0x8001", "job"
+			a := b.Attributes(4)[0]
+			if a.Actual != c.actual || a.Why.Text != c.text || a.Why.Next != c.next || a.Away != c.away {
+				t.Errorf("%+v", a)
+			}
+			if rec.Return(4, s); (len(rec.Moved) == 0) != (c.is.Index == 0) {
+				t.Errorf("after a request: %+v", rec.Moved)
 			}
 		})
 	}

@@ -40,11 +40,24 @@ func (v *VLAN) Tag() VLANTag { return VLANTag{v.ID, cmp.Or(v.Protocol, uint16(un
 type MovedLink struct {
 	Made
 	NSID  int  `json:"nsid"`
-	Index int  `json:"index,omitempty"` // 0 if there is no such link any more
+	Index int  `json:"index,omitempty"` // 0 if it is not there
 	MTU   int  `json:"mtu,omitempty"`
 	Up    bool `json:"up,omitempty"`
+	// Called is its name there, empty for that of Made.
+	Called string `json:"called,omitempty"`
+	// Lost is set for one that is not there and of which it is not known that it was deleted.
+	Lost *Lost `json:"lost,omitempty"`
 	// VLAN is nil but for one that is there for its unit.
 	VLAN *VLAN `json:"vlan,omitempty"`
+}
+
+// Lost is where a link is that another program moved on from the network namespace of its
+// unit.
+type Lost struct {
+	Path  string `json:"path,omitempty"`  // of that network namespace, empty if it has none
+	NSID  int    `json:"nsid,omitempty"`  // its number here
+	Index int    `json:"index,omitempty"` // of the link there, 0 if it was not found
+	Name  string `json:"name,omitempty"`  // of the link there
 }
 
 // MoveEvent is the kernel's message that a link has moved to another network namespace,
@@ -117,7 +130,7 @@ func (r *Record) removeMoved(made Made) {
 
 // reconcileMoved records links that came back from another network namespace as made by this
 // daemon, and forgets those that no longer exist or whose parents do not. A link that others
-// moved is also forgotten if its name is in use again.
+// moved is also forgotten if its name is in use again, one that they moved on is not.
 func (r *Record) reconcileMoved(s *Snapshot) (changed bool) {
 	stay := r.Moved[:0:0]
 	for _, m := range r.Moved {
@@ -131,8 +144,8 @@ func (r *Record) reconcileMoved(s *Snapshot) (changed bool) {
 			} else if e := r.of(TargetOf(l)); !e.Child { // else it was not moved
 				*e = LinkRecord{Ifindex: l.Index, Name: l.Name, Child: true, Parent: l.Parent, PKey: l.IPoIB.PKey.AsFull()}
 			}
-		case !parent, x != nil && x.Index == 0, taken && m.Namespace == "":
-		case x != nil && (m.NSID != x.NSID || m.Index != x.Index):
+		case !parent, x != nil && x.Index == 0 && x.Lost == nil, taken && m.Namespace == "":
+		case x != nil && x.Lost == nil && (m.NSID != x.NSID || m.Index != x.Index):
 			m.NSID, m.Index = x.NSID, x.Index
 			stay = append(stay, m)
 		default:

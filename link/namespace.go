@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -28,7 +29,8 @@ type MoveLink struct {
 // parent.
 type DelMoved struct {
 	On
-	Moved Moved
+	Moved  Moved
+	Called string // its name there, empty for that of Moved
 }
 
 // NamespaceName is the name of a network namespace for ip(8), or its path.
@@ -51,19 +53,55 @@ func (b *Builder) takenIn(name, namespace string) bool {
 	})
 }
 
-// DropMoved plans to delete a link in the network namespace to which it was moved.
+// DropMoved plans to delete a link in the network namespace to which it was moved. One that
+// others moved on is left where it is.
 func (b *Builder) DropMoved(m Moved) {
-	parent := b.Link(m.On)
+	parent, x := b.Link(m.On), b.Base.moved(m.Made)
 	op := DelMoved{On: b.Model.Target(parent), Moved: m}
-	if m.Index == 0 {
+	switch {
+	case x != nil && x.Lost != nil:
+	case m.Index == 0:
 		b.Block(op.On, op, false, b.stillThere(m))
-	} else {
+	default:
+		if x != nil {
+			op.Called = x.Called
+		}
 		b.Do(op)
+	}
+}
+
+// lost says that another program moved a link on from the network namespace of its unit,
+// or deleted it there; zero if none did.
+func (b *Builder) lost(m Moved) Reason {
+	x := b.Base.moved(m.Made)
+	if x == nil || x.Lost == nil {
+		return Reason{}
+	}
+	ns, again, name := NamespaceName(m.Namespace), "ibnetctl reconfigure "+b.Link(m.On).Name+" makes another one", cmp.Or(x.Lost.Name, m.Name)
+	if m.Kind == KindVLAN { // of which the kernel makes no second one
+		again = "to have it made again, delete it there"
+	}
+	switch at := x.Lost; {
+	case at.Index == 0:
+		return Reason{Code: CodeMoved, Text: fmt.Sprintf("%s is no longer in network namespace %s: another program deleted it, or moved it "+
+			"to a network namespace that ibnetworkd cannot see", m.Name, ns),
+			Next: again + "; to look for it: lsns --type=net; nsenter --net=/proc/PID/ns/net ip link show type " + m.Kind}
+	case at.Path == "":
+		return Reason{Code: CodeMoved, Text: fmt.Sprintf("%s is not in network namespace %s: another program moved it to one without a name "+
+			"(number %d of ip netns list-id)", m.Name, ns, at.NSID),
+			Next: "lsns --type=net; nsenter --net=/proc/PID/ns/net ip link show " + name + "; " + again}
+	default:
+		return Reason{Code: CodeMoved, Text: fmt.Sprintf("%s is not in network namespace %s: another program moved it to network namespace %s",
+			m.Name, ns, NamespaceName(at.Path)),
+			Next: InNamespace(at.Path, "link set "+name+" netns "+ns) + "; " + again}
 	}
 }
 
 // stillThere is the reason why a link whose unit has changed is not made again.
 func (b *Builder) stillThere(m Moved) Reason {
+	if why := b.lost(m); why != (Reason{}) {
+		return why
+	}
 	return Reason{Code: CodeMoved, Next: DelMoved{Moved: m}.String(),
 		Text: fmt.Sprintf("%s is still in network namespace %s", m.Name, NamespaceName(m.Namespace))}
 }
@@ -115,7 +153,8 @@ type Elsewhere struct {
 
 // Away is a link that is in another network namespace, or is to be there.
 type Away struct {
-	Name      string `json:"name"`
+	Name      string `json:"name"`            // there
+	Asked     string `json:"asked,omitempty"` // the name that it was made with, if it has another one
 	Kind      string `json:"kind"`
 	PKey      string `json:"pkey,omitempty"`
 	Namespace string `json:"namespace,omitempty"` // its name for ip(8), or its path; empty if another program moved the link
@@ -132,6 +171,8 @@ func (b *Builder) away(m Moved) Away {
 	}
 	ns := b.Base.Namespace(m.Namespace)
 	switch x := b.Base.moved(m.Made); {
+	case x != nil && x.Lost != nil:
+		out.State, out.Ifindex = "absent", 0
 	case x == nil || ns == nil || ns.ID != x.NSID:
 	case x.Index == 0:
 		out.State, out.Ifindex = "absent", 0
@@ -139,6 +180,9 @@ func (b *Builder) away(m Moved) Away {
 		out.State, out.MTU = "up", x.MTU
 	default:
 		out.State, out.MTU = "down", x.MTU
+	}
+	if x := b.Base.moved(m.Made); out.Ifindex != 0 && x != nil && x.Called != "" {
+		out.Name, out.Asked = x.Called, m.Name
 	}
 	return out
 }
@@ -205,7 +249,12 @@ func (b *Builder) movedState(m Moved) (state string, why Reason) {
 	name, parent := NamespaceName(m.Namespace), b.Link(m.On)
 	state = " in network namespace " + name
 	x, ns := b.Base.moved(m.Made), b.Base.Namespace(m.Namespace)
+	if x != nil && x.Called != "" {
+		state += ", where its name is " + x.Called
+	}
 	switch {
+	case x != nil && x.Lost != nil:
+		return "", b.lost(m)
 	case m.Index != 0 && x == nil && m.Kind == KindVLAN:
 		return "", Reason{Code: CodeMoved, Text: fmt.Sprintf("the kernel deletes %s with network namespace %s", m.Name, name)}
 	case m.Index != 0 && x == nil:
@@ -216,7 +265,7 @@ func (b *Builder) movedState(m Moved) (state string, why Reason) {
 			Next: "end the processes in it (lsns --type=net); the link then comes back"}
 	case x != nil && !x.Up:
 		why = Reason{Code: CodeLinkDown, Text: fmt.Sprintf("%s is down in network namespace %s", m.Name, name),
-			Next: InNamespace(m.Namespace, "link set "+m.Name+" up")}
+			Next: InNamespace(m.Namespace, "link set "+cmp.Or(x.Called, m.Name)+" up")}
 		if m.Kind == KindVLAN && !parent.Up() {
 			why.Next = "ip link set " + parent.Name + " up"
 		}
@@ -239,7 +288,9 @@ func (o MoveLink) String() string {
 }
 
 // String prints ip -n NAMESPACE link delete NAME.
-func (o DelMoved) String() string { return InNamespace(o.Moved.Namespace, "link delete "+o.Moved.Name) }
+func (o DelMoved) String() string {
+	return InNamespace(o.Moved.Namespace, "link delete "+cmp.Or(o.Called, o.Moved.Name))
+}
 
 // Sends implements Sender.
 func (o MoveLink) Sends() (Moved, bool) {

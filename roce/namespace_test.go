@@ -57,6 +57,7 @@ func TestVLANElsewhere(t *testing.T) {
 		return ops, link.Attribute{}
 	}
 	const vlan, job = "[VLAN]\nId=7\nName=v\n", "NetworkNamespace=job\n"
+	var is link.MovedLink
 	up := func(v bool) func() { return func() { s.Moved[0].Up = v } }
 	for _, tt := range []struct {
 		name   string
@@ -80,8 +81,21 @@ func TestVLANElsewhere(t *testing.T) {
 			actual: "v id 7 in network namespace job", code: link.CodeLinkDown, next: "ip link set eth0 up"},
 		{name: "OK another number", before: up(true), text: strings.Replace(vlan, "7", "8", 1) + job,
 			want: []string{"ip -n job link delete v", "ip link add link eth0 name v netns job up type vlan id 8"}},
-		{name: "OK another namespace", text: vlan + "NetworkNamespace=/x\n", want: []string{"ip -n job link delete v",
-			"ip link add link eth0 name v netns /x up type vlan id 7"}},
+		{name: "OK renamed", before: func() { s.Moved[0].Called = "eth0" }, text: strings.Replace(vlan, "7", "8", 1) + job,
+			actual: "v id 8 in network namespace job, where its name is eth0"},
+		{name: "bad renamed, other maps", text: strings.Replace(vlan, "7", "8", 1) + job + "EgressQOSMaps=5-5\n", code: link.CodeMoved,
+			actual: "v id 8 in network namespace job, where its name is eth0",
+			next:   "to make it again: ip -n job link delete eth0; ibnetctl reconfigure eth0"},
+		{name: "bad moved on", before: func() {
+			is = s.Moved[0]
+			s.Moved[0].Index, s.Moved[0].Lost = 0, &link.Lost{NSID: 4, Path: "/x", Index: 3}
+		},
+			text: strings.Replace(vlan, "7", "8", 1) + job, code: link.CodeMoved,
+			next: "nsenter --net=/x ip link set v netns job; to have it made again, delete it there"},
+		{name: "OK moved back", before: func() { s.Moved[0] = is }, text: strings.Replace(vlan, "7", "8", 1) + job,
+			actual: "v id 8 in network namespace job, where its name is eth0"},
+		{name: "OK another namespace", before: func() { s.Moved[0].Called = "" }, text: vlan + "NetworkNamespace=/x\n",
+			want: []string{"ip -n job link delete v", "ip link add link eth0 name v netns /x up type vlan id 7"}},
 		{name: "OK deleted there", before: func() { s.Moved[0].Index = 0 }, text: vlan + "NetworkNamespace=/x\n",
 			want: []string{"ip link add link eth0 name v netns /x up type vlan id 7"}},
 		{name: "bad namespace of another process", before: func() { s.Namespaces[1].ID = 9 }, text: vlan + "NetworkNamespace=/x\n",

@@ -73,27 +73,28 @@ func (p *planner) vlanElsewhere(a link.Attribute, op AddVLAN, back bool) {
 		return
 	}
 	v := op.VLAN
-	known := false
+	differs := false
 	if done := p.b.PlanElsewhere(link.Elsewhere{Parent: p.l, Name: op.Name, Namespace: v.Namespace(), Section: "VLAN", Kind: kindVLAN,
 		Is: func(m link.Moved) bool { return isVLAN(m, &v, p.l.Name) },
 		Clashes: func(m link.Moved) bool {
 			return m.Tag == tagOf(&v) || m.Name == op.Name && m.Namespace == v.Namespace()
 		},
 		Text: func(m link.Moved, x *link.MovedLink) string {
-			as := units.VLAN{Id: units.Some(m.Tag.ID)}
-			if known = x != nil && x.VLAN != nil; known {
-				as = vlanAsIs(&v, x.VLAN)
+			if x == nil || x.VLAN == nil {
+				return vlanText(m.Name, &units.VLAN{Id: units.Some(m.Tag.ID)})
 			}
+			as := vlanAsIs(&v, x.VLAN)
+			differs = vlanText(op.Name, &as) != vlanText(op.Name, &v)
 			return vlanText(m.Name, &as)
 		},
 	}, &a, func(why link.Reason) { a.Why = why }); !done {
 		p.reach(a, false, op)
 		return
 	}
-	if a.Why == (link.Reason{}) && known && a.Actual != a.Wanted {
+	if a.Why == (link.Reason{}) && differs {
 		a.Why = link.Reason{Code: link.CodeMoved,
 			Text: fmt.Sprintf("%s has the settings with which it was made in network namespace %s", op.Name, link.NamespaceName(v.Namespace())),
-			Next: "to make it again: " + link.InNamespace(v.Namespace(), "link delete "+op.Name) + "; ibnetctl reconfigure " + p.l.Name}
+			Next: "to make it again: " + link.InNamespace(v.Namespace(), "link delete "+a.Away.Name) + "; ibnetctl reconfigure " + p.l.Name}
 	}
 	if a.Why != (link.Reason{}) {
 		p.block(a, op, a.Why)

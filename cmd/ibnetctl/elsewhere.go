@@ -16,16 +16,18 @@ type away struct {
 	at link.Attribute
 }
 
-// elsewhere finds the links of other network namespaces that have a name, of which each
+// elsewhere finds the links of other network namespaces that have a name there or by their units, of which each
 // namespace may have one, or fit a pattern. A link of this namespace takes the place of those of its name.
 func elsewhere(links []link.Status, name string) (out []away) {
 	here := func(name string) bool {
 		return slices.ContainsFunc(links, func(l link.Status) bool { return l.Name == name })
 	}
+	fits := func(n string) bool {
+		return n != "" && !here(n) && (n == name || isPattern(name) && (units.Pattern{Glob: name}).Hits(n))
+	}
 	for _, l := range links {
 		for _, at := range l.Attributes {
-			n := at.Away.Name
-			if n != "" && !here(n) && (n == name || isPattern(name) && (units.Pattern{Glob: name}).Hits(n)) {
+			if fits(at.Away.Name) || fits(at.Away.Asked) {
 				out = append(out, away{l, at})
 			}
 		}

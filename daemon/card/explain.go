@@ -134,7 +134,8 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		path := o.VLAN.Namespace()
 		switch {
 		case path != "" && isAny(err, unix.EEXIST):
-			return say("write another Name= or Id= below [VLAN], or "+link.InNamespace(path, "link delete "+o.Name),
+			return say("write another Name= or Id= below [VLAN], or delete the other one: "+link.InNamespace(path, "link delete "+o.Name)+
+				"; VLANs of this number in other network namespaces count too: ip -all netns exec ip -d link show type vlan",
 				"the name %s is taken in network namespace %s, or VLAN %d of %s exists", o.Name, link.NamespaceName(path), o.VLAN.Id.V, on.Link)
 		case path != "" && errors.As(err, new(*os.PathError)):
 			return later("check that "+path+" is a network namespace", "%s was not made in network namespace %s", o.Name, link.NamespaceName(path))

@@ -102,6 +102,16 @@ func TestVLANNamespace(t *testing.T) {
 			g.Error("it is another VLAN after a restart of the daemon")
 		}
 
+		g.Sh("ip -n job link set storage name data0; ibnetctl reload")
+		g.WaitFor(10*time.Second, says("", "", "storage id 7 egress-qos-map 3:3 in network namespace job, where its name is data0"))
+		g.Sh("ip -n job link set data0 name storage; ip netns add third; ip -n job link set storage netns third; ibnetctl reload")
+		g.WaitFor(10*time.Second, says(link.CodeMoved, "another program moved it to network namespace third", ""))
+		if out := g.Exec("ibnetctl", "plan"); strings.HasPrefix(out, "ip ") || strings.Contains(out, "\nip ") {
+			g.Errorf("it is made a second time:\n%s", out)
+		}
+		g.Sh("ip -n third link set storage netns job; ip -n job link set storage up; ip netns delete third; ibnetctl reload")
+		made("a move back")
+
 		g.Ctl("del 0")
 		g.Wait("the end of the VLAN", 20*time.Second, func() bool { return inJob(g, "link show storage") == "" })
 		g.Ctl("add 0")
@@ -212,6 +222,36 @@ func TestNetworkNamespace(t *testing.T) {
 			g.Error("it is another child after a restart of the daemon")
 		}
 		made("a restart of the daemon")
+
+		const renamed = there + ", where its name is net0"
+		g.Sh("ip -n job link set ib0.8001 name net0; ibnetctl reload")
+		g.WaitFor(10*time.Second, says("", "", renamed))
+		for _, name := range []string{"net0", "ib0.8001"} {
+			if out := g.Exec("ibnetctl", "status", name); !strings.Contains(out, "net0: up (in network namespace job)") {
+				g.Errorf("status %s:\n%s", name, out)
+			}
+		}
+		// One that is moved on is not made again: it is known where it is, or that this cannot be seen.
+		onlyOne := func(text string) {
+			g.Helper()
+			g.WaitFor(10*time.Second, says(link.CodeMoved, text, ""))
+			for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+				if here() || in("link show type ipoib") != "" {
+					g.Fatal("a second child was made")
+				}
+			}
+		}
+		g.Sh("ip netns add third; ip -n job link set net0 netns third; ibnetctl reload")
+		onlyOne("another program moved it to network namespace third")
+		g.Sh("systemctl restart ibnetworkd")
+		onlyOne("another program moved it to network namespace third")
+		g.Sh("ip -n third link set net0 netns job; ip -n job link set net0 up; ip netns delete third; ibnetctl reload")
+		g.WaitFor(10*time.Second, says("", "", renamed))
+		g.Sh("unshare -n sh -c 'echo $$ >/tmp/pid; exec sleep 600' >/dev/null 2>&1 & while ! [ -s /tmp/pid ]; do sleep 0.1; done")
+		g.Sh("ip -n job link set net0 netns $(cat /tmp/pid); ibnetctl reload")
+		onlyOne("ib0.8001 is no longer in network namespace job")
+		g.Sh("nsenter --net=/proc/$(cat /tmp/pid)/ns/net sh -c 'ip link set net0 name ib0.8001; ip link set ib0.8001 netns 1'")
+		made("a move back")
 
 		g.Ctl("del 0")
 		g.Wait("the end of the child", 20*time.Second, func() bool { return in("link show ib0.8001") == "" })

@@ -25,18 +25,31 @@ func getNSID(attr uint16, value int) nl.Request {
 func (c *Conn) NamespaceID(fd int) (id int, err error) {
 	id = -1
 	errs := c.Ask([]nl.Request{getNSID(unix.NETNSA_FD, fd)}, func(_ int, typ uint16, b []byte) error {
-		if typ != unix.RTM_NEWNSID || len(b) < sizeRtGenMsg {
+		if typ != unix.RTM_NEWNSID {
 			return fmt.Errorf("the kernel answered with message type %d", typ)
 		}
-		a := nl.ParseAttrs(b[sizeRtGenMsg:])
-		for a.Next() {
-			if a.Type() == unix.NETNSA_NSID {
-				id = int(int32(a.Uint32()))
-			}
-		}
-		return a.Err()
+		return decodeNSID(b, &id, nil)
 	})
 	return id, errs[0]
+}
+
+// NamespaceIDs are the numbers by which this network namespace knows others.
+func (c *Conn) NamespaceIDs() ([]int, error) {
+	r := nl.NewRequest("list network namespaces", unix.RTM_GETNSID, 0, nl.Build(make([]byte, sizeRtGenMsg)...))
+	return dump(c, r, unix.RTM_NEWNSID, 8, decodeNSID)
+}
+
+func decodeNSID(b []byte, id *int, _ *interner) error {
+	if len(b) < sizeRtGenMsg {
+		return errShort
+	}
+	a := nl.ParseAttrs(b[sizeRtGenMsg:])
+	for a.Next() {
+		if a.Type() == unix.NETNSA_NSID {
+			*id = int(int32(a.Uint32()))
+		}
+	}
+	return a.Err()
 }
 
 // NumberNamespace gives the network namespace of an open file a number by which this one
@@ -101,6 +114,13 @@ func (c *Conn) LinkIn(id, index int, name string) (Link, error) {
 		w.String(unix.IFLA_IFNAME, name)
 	}
 	return c.oneLink(nl.NewRequest(fmt.Sprintf("read link %s in network namespace %d", name, id), unix.RTM_GETLINK, 0, w))
+}
+
+// LinksIn dumps the links of the network namespace with a number.
+func (c *Conn) LinksIn(id int) ([]Link, error) {
+	r := nl.NewRequest(fmt.Sprintf("list links of network namespace %d", id), unix.RTM_GETLINK, 0,
+		linkIn(id, 0).Uint32(unix.IFLA_EXT_MASK, extMask(false)))
+	return dump(c, r, unix.RTM_NEWLINK, 8, decodeLink)
 }
 
 // DelLinkIn removes a link of the network namespace with a number.

@@ -62,6 +62,13 @@ func TestNamespaces(t *testing.T) {
 	if x, err := c.LinkIn(id, l.Index, ""); err != nil || x.Name != "va" {
 		t.Errorf("by index: %+v, %v", x, err)
 	}
+	isVA := func(x Link) bool { return x.Name == "va" && x.Index == l.Index }
+	if ls, err := c.LinksIn(id); err != nil || !slices.ContainsFunc(ls, isVA) {
+		t.Errorf("all: %+v, %v", ls, err)
+	}
+	if ids, err := c.NamespaceIDs(); err != nil || !slices.Contains(ids, id) || slices.Contains(ids, id+70) {
+		t.Errorf("numbers %v without %d: %v", ids, id, err)
+	}
 	if _, err := c.LinkByName("va", false); !errors.Is(err, unix.ENODEV) {
 		t.Errorf("it is here: %v", err)
 	}

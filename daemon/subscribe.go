@@ -7,6 +7,16 @@ import (
 	"ibnetworkd/link"
 )
 
+// Replace leaves v in a channel of one place, instead of what was not received yet. It never
+// blocks if one goroutine alone sends.
+func Replace[T any](c chan T, v T) {
+	select {
+	case <-c:
+	default:
+	}
+	c <- v
+}
+
 // Change is what has changed since the last one.
 type Change struct {
 	Seq   uint64 // counts the changes

@@ -2,7 +2,6 @@ package link
 
 import (
 	"reflect"
-	"slices"
 
 	"ibnetworkd/units"
 )
@@ -33,12 +32,7 @@ func addAdvertised(op *SetDNS, u *units.Unit, l *Link) (added []string) {
 	if !UsesAdvertised(u) || l.Advertised == nil {
 		return nil
 	}
-	add := func(to *[]string, name string) {
-		if !slices.Contains(*to, name) {
-			*to = append(*to, name)
-			added = append(added, name)
-		}
-	}
+	add := func(to *[]string, name string) { added = append(added, addNew(to, name)...) }
 	if u.IPv6AcceptRA.UseDNS.Or(true) {
 		for _, s := range l.Advertised.Servers {
 			add(&op.Servers, s.Name)

@@ -133,12 +133,7 @@ func UsesLeaseDNS(u *units.Unit) bool {
 // addLeased adds to a unit's servers and domains those of the link's leases that it uses,
 // and gives what it added.
 func addLeased(op *SetDNS, u *units.Unit, l *Link) (added []string) {
-	add := func(to *[]string, name string) {
-		if !slices.Contains(*to, name) {
-			*to = append(*to, name)
-			added = append(added, name)
-		}
-	}
+	add := func(to *[]string, name string) { added = append(added, addNew(to, name)...) }
 	use := func(lease *Lease, dns bool, domains units.UseDomains) {
 		if lease == nil {
 			return

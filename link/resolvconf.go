@@ -28,29 +28,32 @@ func ResolvConf(s *Snapshot, unit func(*Link) *units.Unit) string {
 		addLeased(&op, u, l)
 		addAdvertised(&op, u, l)
 		a, b, _ := op.inFile()
-		servers, search = append(servers, a...), append(search, b...)
+		addNew(&servers, a...)
+		addNew(&search, b...)
 	}
 	out := "# Written by ibnetworkd, for hosts without systemd-resolved.\n"
 	const most = 3 // MAXNS of resolv.h
-	for i, a := range unique(servers) {
+	for i, a := range servers {
 		if i == most {
 			out += "# More name servers, which the C library does not use:\n"
 		}
 		out += "nameserver " + a + "\n"
 	}
-	if search = unique(search); len(search) > 0 {
+	if len(search) > 0 {
 		out += "search " + strings.Join(search, " ") + "\n"
 	}
 	return out
 }
 
-func unique(list []string) (out []string) {
-	for _, x := range list {
-		if !slices.Contains(out, x) {
-			out = append(out, x)
+// addNew adds the names that a list does not have yet, and gives them.
+func addNew(list *[]string, names ...string) (added []string) {
+	for _, name := range names {
+		if !slices.Contains(*list, name) {
+			*list = append(*list, name)
+			added = append(added, name)
 		}
 	}
-	return out
+	return added
 }
 
 // inFile is what resolv.conf(5) can have of the settings; whole says that this is everything.

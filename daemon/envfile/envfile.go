@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"ibnetworkd/daemon"
@@ -35,18 +34,22 @@ type Files struct {
 	log    *slog.Logger
 	dir    string
 	read   func(links map[int]bool)
-	wake   chan struct{}
-	settle settling // belongs to Update
+	settle settling // belongs to Update, as last
+	last   wanted
+	want   chan wanted
+}
 
-	mu   sync.Mutex // guards what follows
-	want map[string]string
-	late map[int]bool
+// wanted is the text of each file by the name of its link, and the links, by index, whose GID tables
+// may not be complete yet.
+type wanted struct {
+	texts map[string]string
+	late  map[int]bool
 }
 
 // New makes Files in a directory that may be missing. read has the GID tables of
 // links, by index, read again; it must not block.
 func New(log *slog.Logger, dir string, read func(links map[int]bool)) *Files {
-	return &Files{log: log, dir: dir, read: read, wake: make(chan struct{}, 1), settle: settling{}}
+	return &Files{log: log, dir: dir, read: read, want: make(chan wanted, 1), settle: settling{}}
 }
 
 // settling has the addresses of links by index, and since when.
@@ -73,10 +76,9 @@ func (s settling) forget(snap *link.Snapshot) {
 	maps.DeleteFunc(s, func(i int, _ addresses) bool { _, ok := snap.Link(i); return !ok })
 }
 
-// texts are the files as they are to be, by the name of the link, where former are those of before, and the links, by
-// index, whose GID tables may not be complete yet.
-func texts(v daemon.View, settle settling, now time.Time, former map[string]string) (want map[string]string, late map[int]bool) {
-	want, late = map[string]string{}, map[int]bool{}
+// texts are the files as they are to be, where former are those of before.
+func texts(v daemon.View, settle settling, now time.Time, former map[string]string) wanted {
+	want, late := map[string]string{}, map[int]bool{}
 	s := v.Snapshot
 	st := s.Card
 	if st == nil {
@@ -115,7 +117,7 @@ func texts(v daemon.View, settle settling, now time.Time, former map[string]stri
 		}
 		want[l.Name] = roce.Env(l, d.Name, p.Num, x)
 	}
-	return want, late
+	return wanted{want, late}
 }
 
 // lacksIPv4 reports that a link that is up has an IPv4 address and no GID of it.
@@ -130,16 +132,10 @@ func (f *Files) Update(v daemon.View) {
 		return
 	}
 	f.settle.forget(v.Snapshot)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	want, late := texts(v, f.settle, time.Now(), f.want)
-	if maps.Equal(want, f.want) && maps.Equal(late, f.late) {
-		return
-	}
-	f.want, f.late = want, late
-	select {
-	case f.wake <- struct{}{}:
-	default:
+	want := texts(v, f.settle, time.Now(), f.last.texts)
+	if !maps.Equal(want.texts, f.last.texts) || !maps.Equal(want.late, f.last.late) {
+		f.last = want
+		daemon.Replace(f.want, want)
 	}
 }
 
@@ -154,24 +150,22 @@ func (f *Files) Run(ctx context.Context) error {
 			}
 		}
 	}
+	var want wanted
 	wait := gidFirst
 	var again <-chan time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-f.wake:
+		case want = <-f.want:
 			wait = gidFirst
 		case <-again:
 			wait *= 2
 		}
-		f.mu.Lock()
-		want, late := f.want, maps.Clone(f.late)
-		f.mu.Unlock()
-		f.write(written, want)
+		f.write(written, want.texts)
 		again = nil
-		if len(late) > 0 && wait <= gidMost {
-			f.read(late)
+		if len(want.late) > 0 && wait <= gidMost {
+			f.read(want.late)
 			again = time.After(wait)
 		}
 	}

@@ -83,12 +83,12 @@ func TestTexts(t *testing.T) {
 		if tt.alter != nil {
 			tt.alter(s)
 		}
-		got, late := texts(daemon.View{Snapshot: s}, settle, tt.now, nil)
+		got := texts(daemon.View{Snapshot: s}, settle, tt.now, nil)
 		index := map[string]string{}
-		for name, text := range got {
+		for name, text := range got.texts {
 			index[name] = gidIndex(text)
 		}
-		if l := slices.Sorted(maps.Keys(late)); !maps.Equal(index, tt.want) || !slices.Equal(l, tt.late) {
+		if l := slices.Sorted(maps.Keys(got.late)); !maps.Equal(index, tt.want) || !slices.Equal(l, tt.late) {
 			t.Errorf("%s: %v, late %v, want %v, late %v", tt.name, index, l, tt.want, tt.late)
 		}
 	}
@@ -115,15 +115,15 @@ func TestIndexOnItsWay(t *testing.T) {
 		view := func(gids ...roce.GID) daemon.View {
 			return daemon.View{Snapshot: host(gids...), Governing: link.Governing{Links: map[int]link.Governed{2: {Unit: tt.unit}}}}
 		}
-		former, _ := texts(view(gid(3, "10.0.0.1", "eth0"), other), settle, old, nil)
+		former := texts(view(gid(3, "10.0.0.1", "eth0"), other), settle, old, nil)
 		away := view(other)
 		away.Snapshot.Links[0].Addresses = nil
 		now := old.Add(time.Minute)
-		want, _ := texts(away, settle, now, former)
+		want := texts(away, settle, now, former.texts)
 		if tt.wait > 0 {
-			want, _ = texts(away, settle, now.Add(tt.wait), want)
+			want = texts(away, settle, now.Add(tt.wait), want.texts)
 		}
-		if got := gidIndex(want["eth0"]); got != tt.want {
+		if got := gidIndex(want.texts["eth0"]); got != tt.want {
 			t.Errorf("%s: index %s, want %s", tt.name, got, tt.want)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"ibnetworkd/daemon"
 	"ibnetworkd/internal/kernel/modules"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl/worker"
@@ -85,11 +86,7 @@ func (l *Loader) Update(set *units.Set) {
 		return
 	}
 	l.last = set
-	select {
-	case <-l.want:
-	default:
-	}
-	l.want <- wantedBy(set)
+	daemon.Replace(l.want, wantedBy(set))
 }
 
 // Modules is how this process loads modules: by systemd, because modprobe cannot

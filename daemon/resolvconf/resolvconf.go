@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"ibnetworkd/daemon"
@@ -20,49 +19,38 @@ import (
 type File struct {
 	log  *slog.Logger
 	path string
-	wake chan struct{}
-
-	mu   sync.Mutex // guards what follows
-	want string
+	last string // belongs to Update
+	want chan string
 }
 
 // New makes a File at a path whose directory exists.
 func New(log *slog.Logger, path string) *File {
-	return &File{log: log, path: path, wake: make(chan struct{}, 1)}
+	return &File{log: log, path: path, want: make(chan string, 1)}
 }
 
-// Update takes what the loop has observed. It never blocks.
+// Update takes what the loop has observed. It never blocks, and belongs to one goroutine.
 func (f *File) Update(v daemon.View) {
 	if v.Snapshot == nil {
 		return
 	}
 	text := link.ResolvConf(v.Snapshot, func(l *link.Link) *units.Unit { return plan.Served(v.Snapshot, v.Governing, l) })
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if text == f.want {
-		return
-	}
-	f.want = text
-	select {
-	case f.wake <- struct{}{}:
-	default:
+	if text != f.last {
+		f.last = text
+		daemon.Replace(f.want, text)
 	}
 }
 
 // Run writes the file until ctx ends: it begins with the first name server or search domain, and stays.
 func (f *File) Run(ctx context.Context) error {
 	var again <-chan time.Time
-	warned := false
+	want, warned := "", false
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-f.wake:
+		case want = <-f.want:
 		case <-again:
 		}
-		f.mu.Lock()
-		want := f.want
-		f.mu.Unlock()
 		err := f.write(want)
 		again = nil
 		if err != nil {

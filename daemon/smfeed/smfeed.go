@@ -73,11 +73,7 @@ func (f *Feed) Update(v daemon.View) {
 	f.last, f.fed = ports, true
 	if managed := slices.ContainsFunc(ports, func(p worker.Port) bool { return p.Policy.Manage != smctl.ManageNo }); managed != f.any {
 		f.any = managed
-		select {
-		case <-f.managed:
-		default:
-		}
-		f.managed <- managed
+		daemon.Replace(f.managed, managed)
 	}
 	if !same {
 		f.update(ports)

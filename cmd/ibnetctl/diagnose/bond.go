@@ -25,7 +25,7 @@ func bondChains(in Input, only string, unit *units.Unit) []Chain {
 		switch {
 		case l.Bond == nil, only != "" && !named:
 		case unit != nil && !w.bondOfUnit(l, unit):
-		case named, in.All, st != nil && (st.Unit != "" || st.MadeByUs):
+		case named, in.All, governed(st):
 			w.bond(l, st)
 			out = append(out, Chain{On: l.Name, Checks: w.checks})
 		}

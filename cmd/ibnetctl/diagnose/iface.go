@@ -39,6 +39,9 @@ func (w *walker) interfaces() {
 	}
 }
 
+// governed reports that a unit applies to a link, or has made it.
+func governed(st *link.Status) bool { return st != nil && (st.Unit != "" || st.MadeByUs) }
+
 func (w *walker) ipoib(l *link.Link) {
 	st := w.status(l)
 	if st != nil {
@@ -53,7 +56,7 @@ func (w *walker) ipoib(l *link.Link) {
 	if !l.Up() {
 		next := w.upStep(l, st)
 		code, why := link.CodeLinkDown, ""
-		if (st == nil || st.Unit == "") && !w.named && !w.in.All {
+		if !governed(st) && !w.named && !w.in.All {
 			w.checks = append(w.checks, Check{Name: "interface", Result: Spare, Code: code,
 				Text: l.Name + " is administratively down, and no unit applies to it", Next: "ibnetctl edit 10-" + l.Name + ", if it is to be used"})
 			return
@@ -62,7 +65,7 @@ func (w *walker) ipoib(l *link.Link) {
 			if r := st.Reason(); r.Text != "" {
 				why = ": " + r.Text
 			}
-			if st.Unit == "" {
+			if !governed(st) {
 				next = "ip link set " + l.Name + " up; or write a unit that matches " + l.Name
 			}
 		}

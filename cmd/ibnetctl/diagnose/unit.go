@@ -79,7 +79,7 @@ func (w *walker) ofUnit(u *units.Unit) bool {
 // is asked for by name is wanted.
 func (w *walker) unwanted() bool {
 	return !w.in.All && !w.named && w.unit() == nil && !slices.ContainsFunc(w.in.Report.Links, func(s link.Status) bool {
-		return s.IBDevice == w.d.Name && s.Port == w.p.Num && s.Unit != ""
+		return s.IBDevice == w.d.Name && s.Port == w.p.Num && governed(&s)
 	}) && !slices.ContainsFunc(w.in.Report.Ports, func(s link.PortStatus) bool {
 		return s.IBDevice == w.d.Name && s.Port == w.p.Num && s.Unit != ""
 	})

@@ -52,6 +52,8 @@ func TestUnused(t *testing.T) {
 		want  Result
 	}{
 		{"link down", func(in *Input) { in.Snapshot.Links[0].Flags = 0 }, "interface", Spare},
+		{"link down, a child that a unit has made", func(in *Input) { in.Snapshot.Links[0].Flags, in.Report.Links[0].MadeByUs = 0, true },
+			"interface", Fail},
 		{"link down, another one of the port has a unit", func(in *Input) {
 			in.Snapshot.Links[0].Flags = 0
 			in.Snapshot.Links = append(in.Snapshot.Links, good().Snapshot.Links[0])

@@ -260,7 +260,9 @@ for the type of a port 05-port-... or 95-port-.... A .network file keeps its nam
 20-ib0.network gives 20-ib0.ibnetwork, so that the units apply in the same order.
 
 Files of the other tool are not changed; --write writes the units to
-/etc/systemd/network.
+/etc/systemd/network. The exit status is 0 if a unit results, also if lines are
+listed: files of Ethernet links and backups are among them on most hosts. What is
+listed is "left" of --json, and --check reports whether a link would lose anything.
 
 --check writes nothing and compares the running system, as the other tool
 configured it, with the imported units. For each link it prints what the unit would

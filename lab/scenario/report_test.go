@@ -107,7 +107,9 @@ func TestReportOfAHost(t *testing.T) {
 			g.Write(unitDir+"20-pulled.ibnetwork", "[Match]\nName=ib1\n\n[IPoIB]\nMode=conected\n\n[Network]\nAddress=10.78.0.1/24\n")
 			g.Write(unitDir+"10-ib.ibnetwork", g.Read(unitDir+"10-ib.ibnetwork")+"\n[Partition]\nPartitionKey=0x8009\nName=absent\n")
 			d.p.Signal(syscall.SIGHUP)
-			g.Wait("ib1 without a cable", 20*time.Second, func() bool { return d.status("ib1").Reason().Text != "" })
+			g.Wait("ib1 without a cable, absent without a P_Key", 20*time.Second, func() bool {
+				return d.status("ib1").Reason().Text != "" && d.status("absent").Oper == "no-carrier"
+			})
 			giveReport(g, "trouble")
 		})
 }

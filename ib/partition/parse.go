@@ -286,8 +286,8 @@ func (p *parser) group(part *Partition, line span) {
 		}
 		p.param(&g.Params, it, "group flag", &sl)
 	}
-	if part.PKey.IsValid() && isIP(g.MGID) {
-		if k := mgidPKey(g.MGID); k != 0 && k != part.PKey.AsFull() {
+	if part.PKey.IsValid() && g.MGID.IsIP() {
+		if k := g.MGID.GroupPKey(); k != 0 && k != part.PKey.AsFull() {
 			at := p.item(p.split(line, ",")[0]).val.a
 			p.errorf(at, "group %v carries P_Key %v, but the partition has %v; write 0000 there to have it filled in", g.MGID, k, part.PKey.AsFull())
 			return
@@ -309,7 +309,7 @@ func (p *parser) checkIPGroups(part *Partition, at int) {
 		return
 	}
 	for _, g := range part.Groups {
-		if isIP(g.MGID) && (g.MTU != part.Params.MTU || g.Rate != part.Params.Rate) {
+		if g.MGID.IsIP() && (g.MTU != part.Params.MTU || g.Rate != part.Params.Rate) {
 			p.errorf(at, "group %v has an MTU or rate of its own, but IP groups of partition %v must have those of its broadcast group",
 				g.MGID, part.PKey.AsFull())
 		}
@@ -514,7 +514,7 @@ func (p *parser) generateKeys() {
 			continue
 		}
 		for i := range a.part.Groups {
-			if g := &a.part.Groups[i]; isIP(g.MGID) && mgidPKey(g.MGID) != 0 && mgidPKey(g.MGID) != a.part.PKey.AsFull() {
+			if g := &a.part.Groups[i]; g.MGID.IsIP() && g.MGID.GroupPKey() != 0 && g.MGID.GroupPKey() != a.part.PKey.AsFull() {
 				p.errorf(a.at, "group %v carries a P_Key, but that of partition %s is generated (%v); write 0000 there or give the partition "+
 					"a P_Key", g.MGID, quote(a.part.Name), a.part.PKey.AsFull())
 			}
@@ -524,12 +524,5 @@ func (p *parser) generateKeys() {
 	}
 	p.cfg.Partitions = slices.DeleteFunc(p.cfg.Partitions, func(q Partition) bool { return q.PKey == invalidKey || !q.PKey.IsValid() })
 }
-
-// isIP reports whether the MGID is of an IPv4 or IPv6 group (RFC 4391 section
-// 4): signature 0x401b or 0x601b.
-func isIP(g ib.GID) bool { return (g[2] == 0x40 || g[2] == 0x60) && g[3] == 0x1b }
-
-// mgidPKey is the P_Key inside the MGID of an IP group.
-func mgidPKey(g ib.GID) ib.PKey { return ib.PKey(g[4])<<8 | ib.PKey(g[5]) }
 
 func quote(s string) string { return strconv.Quote(ib.Clip(s)) }

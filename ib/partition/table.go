@@ -145,17 +145,15 @@ const (
 )
 
 func (r *Resolved) precreate(seen map[ib.GID]bool, p *Partition, g Group, mtu ib.MTU, rate ib.Rate) {
-	scopes := cmp.Or(g.Scopes, 1<<(g.MGID[1]&0x0f))
+	scopes := cmp.Or(g.Scopes, 1<<g.MGID.Scope())
 	for s := range uint8(16) {
 		if scopes&(1<<s) == 0 {
 			continue
 		}
-		id := g.MGID
-		id[1] = id[1]&0xf0 | s
+		id := g.MGID.WithScope(s)
 		q := g.QKey
-		if isIP(id) {
-			k := p.PKey.AsFull()
-			id[4], id[5] = byte(k>>8), byte(k)
+		if id.IsIP() {
+			id = id.WithGroupPKey(p.PKey.AsFull())
 			q = cmp.Or(q, IPoIBQKey)
 		}
 		if seen[id] {

@@ -311,6 +311,10 @@ func (i *InformInfo) Decode(b []byte) error {
 	return nil
 }
 
+// InformInfoReserved reports whether IsGeneric or Subscribe of a whole InformInfo has a
+// value that is reserved.
+func InformInfoReserved(b []byte) bool { return b[22] > 1 || b[23] > 1 }
+
 // ClassPortInfoLen is the wire length of ClassPortInfo.
 const ClassPortInfoLen = 72
 

@@ -3,6 +3,12 @@ package mad
 // PerfDataOffset is where the data of a performance MAD begins (IBTA 16.1.1).
 const PerfDataOffset = 64
 
+// PortSelect is the port whose counters a performance MAD is about.
+func PortSelect(m *Buf) uint8 { return m[PerfDataOffset+1] }
+
+// SetPortSelect sets it.
+func SetPortSelect(m *Buf, port uint8) { m[PerfDataOffset+1] = port }
+
 // Capability bits of the performance class's ClassPortInfo.
 const (
 	PerfCapExtWidth uint16 = 1 << 9 // PortCountersExtended

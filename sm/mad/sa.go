@@ -92,6 +92,9 @@ const (
 	MultiPathHeaderLen  = 24 // and 16 for each GID
 )
 
+// LIDOfRecord is the LID that all records of ports, nodes and switches begin with.
+func LIDOfRecord(b []byte) ib.LID { return ib.LID(be.Uint16(b)) }
+
 // NodeRecord is IBTA 15.2.5.2.
 type NodeRecord struct {
 	LID         ib.LID
@@ -136,11 +139,14 @@ func (r *NodeRecord) Decode(b []byte) error {
 	return r.Description.Decode(b[44:])
 }
 
+// PIROptionFull is the bit of PortInfoRecord:Options that asks for the whole PortInfo.
+const PIROptionFull uint8 = 0x80
+
 // PortInfoRecord is IBTA 15.2.5.3.
 type PortInfoRecord struct {
 	LID     ib.LID
 	Port    uint8
-	Options uint8 // bit 7: CapMask matches its bits instead of its value
+	Options uint8
 	Info    PortInfo
 }
 

@@ -224,7 +224,7 @@ func (s *Service) restoreMember(r *mad.MCMemberRecord, port ib.GUID) error {
 	if g == nil {
 		for _, o := range s.groups {
 			// As newMLID shares them.
-			if o.rec.MLID == rec.MLID && (!isIP(o.rec.MGID) || !isIP(rec.MGID) || o.rec.PKey != rec.PKey || o.rec.SL != rec.SL ||
+			if o.rec.MLID == rec.MLID && (!o.rec.MGID.IsIP() || !rec.MGID.IsIP() || o.rec.PKey != rec.PKey || o.rec.SL != rec.SL ||
 				o.rec.MTU != rec.MTU || o.rec.Rate != rec.Rate) {
 				return fmt.Errorf("groups %s and %s have one multicast LID", o.rec.MGID, rec.MGID)
 			}

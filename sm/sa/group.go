@@ -250,13 +250,13 @@ func (s *Service) newMLID(rec *mad.MCMemberRecord, fixed bool) (ib.LID, bool) {
 			}
 		}
 	}
-	if !isIP(rec.MGID) {
+	if !rec.MGID.IsIP() {
 		return 0, false
 	}
 	best := ib.LID(0)
 	for _, g := range s.sortedGroups() {
 		r := &g.rec
-		if isIP(r.MGID) && !g.fixed && r.PKey == rec.PKey && r.SL == rec.SL && r.MTU == rec.MTU && r.Rate == rec.Rate &&
+		if r.MGID.IsIP() && !g.fixed && r.PKey == rec.PKey && r.SL == rec.SL && r.MTU == rec.MTU && r.Rate == rec.Rate &&
 			(best == 0 || s.mlids[r.MLID] < s.mlids[best]) {
 			best = r.MLID
 		}

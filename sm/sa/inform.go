@@ -29,7 +29,7 @@ func (x *subscription) same(owner ib.GUID, i *mad.InformInfo) bool {
 
 func (q *query) setInformInfo() mad.Status {
 	var i mad.InformInfo
-	if i.Decode(q.data) != nil || q.data[23] > 1 || q.data[22] > 1 {
+	if i.Decode(q.data) != nil || mad.InformInfoReserved(q.data) {
 		return mad.StatusSAReqInvalid
 	}
 	// Security traps are for the trusted (IBTA C15-0.2-1.16). They carry keys.
@@ -122,7 +122,7 @@ func (q *query) informRecords() mad.Status {
 		}
 		start := len(q.out)
 		q.out = r.Append(q.out)
-		q.emit(start, informLayout)
+		q.emit(start, mad.InformLayout)
 	}
 	return mad.StatusOK
 }

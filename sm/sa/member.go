@@ -9,9 +9,6 @@ import (
 	"ibnetworkd/sm/mad"
 )
 
-// isIP reports whether an MGID is of IPoIB (RFC 4391 section 4).
-func isIP(g ib.GID) bool { return (g[2] == 0x40 || g[2] == 0x60) && g[3] == 0x1b }
-
 // decodeJoin reads the record of a request to join or to leave.
 func (q *query) decodeJoin(r *mad.MCMemberRecord) mad.Status {
 	if !q.has(joinMask) {
@@ -181,7 +178,7 @@ func (q *query) newGroup(r *mad.MCMemberRecord, port int32) (*group, mad.Status)
 	case !q.validMGID(&rec):
 		return nil, mad.StatusSAReqInvalid
 	}
-	rec.Scope = rec.MGID[1] & 0x0f
+	rec.Scope = rec.MGID.Scope()
 	link := q.linkAttr(port)
 	if q.f.Ports[port].Num == 0 {
 		link = pathAttr{ib.MTU2048, 3}
@@ -248,31 +245,28 @@ func (q *query) newGroup(r *mad.MCMemberRecord, port int32) (*group, mad.Status)
 func (q *query) validMGID(r *mad.MCMemberRecord) bool {
 	id := r.MGID
 	switch {
-	case id[0] != 0xff:
+	case !id.IsMulticast():
 		return false
-	case isIP(id):
-		all := partition.BroadcastMGID(ib.PKey(be.Uint16(id[4:])))
+	case id.IsIP():
 		// The MGID has the P_Key as the members wrote it.
-		all[1], all[4], all[5] = all[1]&0xf0|id[1]&0x0f, id[4], id[5]
+		all := partition.BroadcastMGID(id.GroupPKey()).WithScope(id.Scope()).WithGroupPKey(id.GroupPKey())
 		if id == all {
 			return true
 		}
 		b := q.groups[all]
 		return b != nil && q.sameParams(r, &b.rec)
-	case id[1]&0xe0 != 0:
+	case id.Flags()&^1 != 0:
 		return false // flags other than "transient" are reserved
-	case id[2] == 0xa0 && id[3] == 0x1b && id[1]&0x0f == mad.ScopeLinkLocal:
+	case id.IsAssigned() && id.Scope() == mad.ScopeLinkLocal:
 		return false // those the SA itself assigns
 	}
 	return true
 }
 
-// newMGID makes up an MGID: signature 0xa01b, the subnet prefix and a number.
+// newMGID makes up an MGID.
 func (q *query) newMGID(scope uint8) (id ib.GID) {
 	for {
-		id = ib.GID{0xff, 0x10 | scope&0x0f, 0xa0, 0x1b}
-		be.PutUint64(id[4:], q.f.Prefix)
-		be.PutUint32(id[12:], q.mgidSeq)
+		id = ib.AssignedMGID(scope, q.f.Prefix, q.mgidSeq)
 		q.mgidSeq++
 		if q.groups[id] == nil {
 			return id

@@ -43,7 +43,7 @@ func (q *query) endPorts(lidBit mad.CompMask, f func(port int32)) {
 		// Any LID of the port will do, not only the base LID that
 		// records carry.
 		q.mask &^= lidBit
-		try(q.byLID(ib.LID(be.Uint16(q.data))))
+		try(q.byLID(mad.LIDOfRecord(q.data)))
 		return
 	}
 	for _, p := range q.f.EndPorts {
@@ -62,17 +62,19 @@ func (q *query) nodes() mad.Status {
 			DeviceID: n.DeviceID, Revision: n.Revision, LocalPortNum: port.Num, VendorID: n.VendorID,
 		}, Description: mad.NewNodeDescription(n.Desc)}
 		q.out = r.Append(q.out)
-		q.emit(start, nodeLayout)
+		q.emit(start, mad.NodeLayout)
 	}
+	var want mad.NodeRecord
+	_ = want.Decode(q.data)
 	// Queries by GUID are what hosts send most; they need no walk.
 	if q.has(mad.CompNRPortGUID) && !q.has(mad.CompNRLID) {
-		if p := q.f.EndPortByGUID(ib.GUID(be.Uint64(q.data[24:]))); p != fabric.None && q.f.Ports[p].LID != 0 && q.visible(p) {
+		if p := q.f.EndPortByGUID(want.Info.PortGUID); p != fabric.None && q.f.Ports[p].LID != 0 && q.visible(p) {
 			record(p)
 		}
 		return mad.StatusOK
 	}
 	if q.has(mad.CompNRNodeGUID) && !q.has(mad.CompNRLID) {
-		if n := q.f.NodeByGUID(ib.GUID(be.Uint64(q.data[16:]))); n != fabric.None {
+		if n := q.f.NodeByGUID(want.Info.NodeGUID); n != fabric.None {
 			first, count := q.f.PortRange(n)
 			for p := first; p < first+count; p++ {
 				if q.f.IsEndPort(p) && q.f.Ports[p].LID != 0 && q.visible(p) {
@@ -101,35 +103,33 @@ func (q *query) physical(p int32, f func(port int32)) {
 }
 
 func (q *query) portInfos() mad.Status {
+	var want mad.PortInfoRecord
+	_ = want.Decode(q.data)
+	options := uint8(0)
+	if q.has(mad.CompPIROptions) {
+		options = want.Options & mad.PIROptionFull // as it always is
+	}
 	q.endPorts(mad.CompPIRLID, func(p int32) {
 		lid := q.f.Ports[p].LID
 		q.physical(p, func(x int32) {
 			port := &q.f.Ports[x]
-			if !port.Known || q.has(mad.CompPIRPort) && q.data[2] != port.Num {
+			if !port.Known || q.has(mad.CompPIRPort) && want.Port != port.Num {
 				return
 			}
-			start := len(q.out)
-			q.out = be.AppendUint16(q.out, uint16(lid))
-			options := byte(0)
-			if q.has(mad.CompPIROptions) {
-				options = q.data[3] & 0x80 // full PortInfo, as it always is
-			}
-			q.out = append(q.out, port.Num, options)
-			q.out = port.Info.Append(q.out)
-			q.out = append(q.out, 0, 0, 0, 0)
-			rec := q.out[start:]
+			r := mad.PortInfoRecord{LID: lid, Port: port.Num, Options: options, Info: port.Info}
 			if !q.trusted {
-				clear(rec[4:12]) // the M_Key
+				r.Info.SetMKey(0)
 			}
 			if x == q.f.SMPort {
 				// The bit may have been set after the port was read.
-				be.PutUint32(rec[24:], be.Uint32(rec[24:])|mad.CapIsSM)
+				r.Info.SetCapMask(r.Info.CapMask() | mad.CapIsSM)
 			}
-			if !q.capMaskMatches(rec) {
-				q.out = q.out[:start]
+			if !q.capMaskMatches(&want.Info, &r.Info) {
 				return
 			}
-			q.emit(start, portInfoLayout)
+			start := len(q.out)
+			q.out = r.Append(q.out)
+			q.emit(start, mad.PortInfoLayout)
 		})
 	})
 	return mad.StatusOK
@@ -137,16 +137,16 @@ func (q *query) portInfos() mad.Status {
 
 // capMaskMatches compares the capability masks: exactly, or, with bit 31 of the
 // attribute modifier set, the bits asked for only (IBTA 15.2.5.3).
-func (q *query) capMaskMatches(rec []byte) bool {
+func (q *query) capMaskMatches(asked, info *mad.PortInfo) bool {
 	bits := q.h.Mod&(1<<31) != 0
 	if q.has(mad.CompPIRCapMask) {
-		want, have := be.Uint32(q.data[24:]), be.Uint32(rec[24:])
+		want, have := asked.CapMask(), info.CapMask()
 		if bits && want&have != want || !bits && want != have {
 			return false
 		}
 	}
 	if q.has(mad.CompPIRCapMask2) {
-		want, have := be.Uint16(q.data[64:]), be.Uint16(rec[64:])
+		want, have := asked.CapMask2(), info.CapMask2()
 		if bits && want&have != want || !bits && want != have {
 			return false
 		}
@@ -166,21 +166,23 @@ func (q *query) switches(lidBit mad.CompMask, f func(sw int32, lid ib.LID)) {
 func (q *query) switchInfos() mad.Status {
 	q.switches(mad.CompSWIRLID, func(sw int32, lid ib.LID) {
 		start := len(q.out)
-		q.out = be.AppendUint32(q.out, uint32(lid)<<16)
-		q.out = q.f.Switches[sw].Info.Append(q.out)
-		q.emit(start, switchLayout)
+		r := mad.SwitchInfoRecord{LID: lid, Info: q.f.Switches[sw].Info}
+		q.out = r.Append(q.out)
+		q.emit(start, mad.SwitchLayout)
 	})
 	return mad.StatusOK
 }
 
 func (q *query) lfts() mad.Status {
+	var want mad.LFTRecord
+	_ = want.Decode(q.data)
 	q.switches(mad.CompLFTLID, func(sw int32, lid ib.LID) {
 		if int(sw) >= len(q.state.LFT) {
 			return
 		}
 		t := q.state.LFT[sw]
 		for b := 0; b*64 < len(t); b++ {
-			if q.has(mad.CompLFTBlock) && int(be.Uint16(q.data[2:])) != b {
+			if q.has(mad.CompLFTBlock) && int(want.Block) != b {
 				continue
 			}
 			r := mad.LFTRecord{LID: lid, Block: uint16(b)}
@@ -190,13 +192,15 @@ func (q *query) lfts() mad.Status {
 			copy(r.Table[:], t[b*64:])
 			start := len(q.out)
 			q.out = r.Append(q.out)
-			q.emit(start, lftLayout)
+			q.emit(start, mad.LftLayout)
 		}
 	})
 	return mad.StatusOK
 }
 
 func (q *query) mfts() mad.Status {
+	var want mad.MFTRecord
+	_ = want.Decode(q.data)
 	q.switches(mad.CompMFTLID, func(sw int32, lid ib.LID) {
 		blocks := 0
 		if int(sw) < len(q.state.MFT) {
@@ -206,14 +210,14 @@ func (q *query) mfts() mad.Status {
 		}
 		positions := (int(q.f.Nodes[q.f.Switches[sw].Node].NumPorts) + 16) / 16
 		for b := range blocks {
-			if q.has(mad.CompMFTBlock) && int(be.Uint16(q.data[2:])&0x1ff) != b {
+			if q.has(mad.CompMFTBlock) && int(want.Block) != b {
 				continue
 			}
 			for pos := range positions {
 				r := mad.MFTRecord{LID: lid, Position: uint8(pos), Block: uint16(b), Table: q.state.MFT.Block(sw, b, pos)}
 				start := len(q.out)
 				q.out = r.Append(q.out)
-				q.emit(start, mftLayout)
+				q.emit(start, mad.MftLayout)
 			}
 		}
 	})
@@ -221,13 +225,15 @@ func (q *query) mfts() mad.Status {
 }
 
 func (q *query) slvls() mad.Status {
+	var want mad.SLtoVLRecord
+	_ = want.Decode(q.data)
 	q.endPorts(mad.CompSLVLLID, func(p int32) {
 		lid := q.f.Ports[p].LID
 		node := q.f.Ports[p].Node
 		isSwitch := q.f.Nodes[node].Switch != fabric.None
 		q.physical(p, func(out int32) {
 			port := &q.f.Ports[out]
-			if q.has(mad.CompSLVLOutPort) && isSwitch && q.data[3] != port.Num {
+			if q.has(mad.CompSLVLOutPort) && isSwitch && want.OutPort != port.Num {
 				return
 			}
 			r := mad.SLtoVLRecord{LID: lid}
@@ -238,7 +244,7 @@ func (q *query) slvls() mad.Status {
 			emit := func() {
 				start := len(q.out)
 				q.out = r.Append(q.out)
-				q.emitMask(start, slvlLayout, mask)
+				q.emitMask(start, mad.SlvlLayout, mask)
 			}
 			r.OutPort = port.Num
 			if !isSwitch {
@@ -247,7 +253,7 @@ func (q *query) slvls() mad.Status {
 				return
 			}
 			for in := range int(q.f.Nodes[node].NumPorts) + 1 {
-				if q.full || q.has(mad.CompSLVLInPort) && int(q.data[2]) != in {
+				if q.full || q.has(mad.CompSLVLInPort) && int(want.InPort) != in {
 					continue
 				}
 				r.InPort = uint8(in)
@@ -275,7 +281,7 @@ func (q *query) vlArbs() mad.Status {
 				}
 				start := len(q.out)
 				q.out = r.Append(q.out)
-				q.emitMask(start, vlArbLayout, mask)
+				q.emitMask(start, mad.VlArbLayout, mask)
 			}
 		})
 	})
@@ -294,7 +300,7 @@ func (q *query) smInfos() mad.Status {
 		}
 		start := len(q.out)
 		q.out = r.Append(q.out)
-		q.emit(start, smInfoLayout)
+		q.emit(start, mad.SmInfoLayout)
 	}
 	return mad.StatusOK
 }
@@ -309,9 +315,11 @@ func (s *Service) lidOf(port int32) ib.LID {
 }
 
 func (q *query) links() mad.Status {
+	var want mad.LinkRecord
+	_ = want.Decode(q.data)
 	to := fabric.None
 	if q.has(mad.CompLRToLID) {
-		if to = q.byLID(ib.LID(be.Uint16(q.data[4:]))); to == fabric.None {
+		if to = q.byLID(want.ToLID); to == fabric.None {
 			return mad.StatusOK
 		}
 		q.mask &^= mad.CompLRToLID
@@ -330,7 +338,7 @@ func (q *query) links() mad.Status {
 		}
 		start := len(q.out)
 		q.out = r.Append(q.out)
-		q.emit(start, linkLayout)
+		q.emit(start, mad.LinkLayout)
 	}
 	if !q.has(mad.CompLRFromLID) && to != fabric.None {
 		// Links are the same from both ends: start at the far one.
@@ -353,10 +361,12 @@ func (q *query) pkeys() mad.Status {
 	if !q.trusted {
 		return mad.StatusSAReqInvalid
 	}
+	var want mad.PKeyTableRecord
+	_ = want.Decode(q.data)
 	q.endPorts(mad.CompPKTRLID, func(p int32) {
 		q.physical(p, func(x int32) {
 			port := &q.f.Ports[x]
-			if q.has(mad.CompPKTRPort) && q.data[4] != port.Num {
+			if q.has(mad.CompPKTRPort) && want.Port != port.Num {
 				return
 			}
 			keys, room := q.keys(x), int(q.f.Nodes[port.Node].PKeyCap)
@@ -371,7 +381,7 @@ func (q *query) pkeys() mad.Status {
 				}
 				start := len(q.out)
 				q.out = r.Append(q.out)
-				q.emit(start, pkeyLayout)
+				q.emit(start, mad.PkeyLayout)
 			}
 		})
 	})

@@ -2,7 +2,6 @@ package sa
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"slices"
 	"time"
@@ -206,8 +205,6 @@ type Service struct {
 	q   query
 	out []byte
 }
-
-var be = binary.BigEndian
 
 // New makes a Service without a subnet; it answers nothing before SetState.
 func New(cfg Config) *Service {
@@ -482,11 +479,11 @@ func (q *query) finish() Reply {
 
 // emit adds the record that was appended to q.out from start on, if the query's
 // mask lets it through.
-func (q *query) emit(start int, l *layout) { q.emitMask(start, l, q.mask) }
+func (q *query) emit(start int, l *mad.Layout) { q.emitMask(start, l, q.mask) }
 
 // emitMask is emit with a mask of its own.
-func (q *query) emitMask(start int, l *layout, mask mad.CompMask) {
-	if !l.matches(q.out[start:], q.data, mask) || q.full {
+func (q *query) emitMask(start int, l *mad.Layout, mask mad.CompMask) {
+	if !l.Matches(q.out[start:], q.data, mask) || q.full {
 		q.out = q.out[:start]
 		return
 	}

@@ -112,7 +112,7 @@ func (q *query) findServices() mad.Status {
 		}
 		rec := q.leaseLeft(x)
 		buf = rec.Append(buf[:0])
-		if serviceLayout.matches(buf, q.data, q.h.CompMask) && (!q.has(mad.CompSRLease) || rec.Lease == r.Lease) {
+		if mad.ServiceLayout.Matches(buf, q.data, q.h.CompMask) && (!q.has(mad.CompSRLease) || rec.Lease == r.Lease) {
 			q.answerService(rec)
 		}
 	}

@@ -109,7 +109,7 @@ func (r *counting) next(c Conn) error {
 		h := mad.Header{BaseVersion: mad.BaseVer, Class: mad.ClassPerf, ClassVersion: mad.PerfClassV, Method: mad.MethodGet,
 			TID: uint64(tid), Attr: attr}
 		h.Put(&k.MAD)
-		k.MAD[mad.PerfDataOffset+1] = p.Num // PortSelect
+		mad.SetPortSelect(&k.MAD, p.Num)
 		if err := c.Send(&k); err != nil {
 			return err
 		}
@@ -153,10 +153,10 @@ func (r *counting) answer(q question, p *transport.Packet) {
 		r.dead[r.f.Ports[q.port].Node] = true
 		return
 	}
-	data := p.MAD[mad.PerfDataOffset:]
-	if mad.StatusOf(&p.MAD) != 0 || data[1] != r.f.Ports[q.port].Num {
+	if mad.StatusOf(&p.MAD) != 0 || mad.PortSelect(&p.MAD) != r.f.Ports[q.port].Num {
 		return // it has not these counters, or not of this port
 	}
+	data := p.MAD[mad.PerfDataOffset:]
 	if q.ext {
 		var x mad.PortCountersExt
 		if x.Decode(data) == nil {

@@ -3,7 +3,6 @@ package probe
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -199,14 +198,15 @@ func (s *subnet) at(lid ib.LID, num uint8) (end, *fabric.Port) {
 }
 
 func (s *subnet) addPort(b []byte) error {
-	if len(b) < 4+mad.PortInfoLen {
+	var r mad.PortInfoRecord
+	if r.Decode(b) != nil {
 		return errRecord
 	}
-	e, p := s.at(ib.LID(binary.BigEndian.Uint16(b)), b[2])
+	e, p := s.at(r.LID, r.Port)
 	if p == nil {
 		return nil // it came while the tables were read
 	}
-	p.Info, p.Known = mad.PortInfoOf((*[64]byte)(b[4:])), true
+	p.Info, p.Known = r.Info, true
 	if !e.isSwitch || e.num == 0 {
 		p.LMC = p.Info.LMC()
 	}
@@ -214,13 +214,12 @@ func (s *subnet) addPort(b []byte) error {
 }
 
 func (s *subnet) addSwitch(b []byte) error {
-	if len(b) < 4+mad.SwitchInfoLen {
+	var r mad.SwitchInfoRecord
+	if r.Decode(b) != nil {
 		return errRecord
 	}
-	if e, ok := s.owner[ib.LID(binary.BigEndian.Uint16(b))]; ok && e.isSwitch {
-		var data [64]byte
-		copy(data[:], b[4:])
-		s.b.SetSwitchInfo(e.node, mad.SwitchInfoOf(&data))
+	if e, ok := s.owner[r.LID]; ok && e.isSwitch {
+		s.b.SetSwitchInfo(e.node, r.Info)
 	}
 	return nil
 }

@@ -163,6 +163,26 @@ type Away struct {
 	State     string `json:"state"` // up, down, absent or not checked
 }
 
+// Place says where it is, after "is".
+func (x Away) Place() string {
+	if x.Namespace == "" {
+		return "in another network namespace"
+	}
+	return "in network namespace " + x.Namespace
+}
+
+// Look is the command of ip(8) by which an administrator sees there what cannot be seen
+// from here.
+func (x Away) Look(command string) string {
+	if x.Namespace == "" {
+		return "lsns --type=net; nsenter --net=/proc/PID/ns/net ip " + command
+	}
+	return InNamespace(x.Namespace, command)
+}
+
+// Has reports whether a link in another network namespace has a name, there or by its unit.
+func (x Away) Has(name string) bool { return name != "" && (x.Name == name || x.Asked == name) }
+
 // away is what is known of a link that was moved or made in another network namespace.
 func (b *Builder) away(m Moved) Away {
 	out := Away{Name: m.Name, Kind: m.Kind, Namespace: NamespaceName(m.Namespace), Ifindex: m.Index, State: "not checked"}

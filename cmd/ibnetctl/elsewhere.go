@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/spf13/cobra"
+
+	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
@@ -55,36 +58,35 @@ func fits(d *api.Description, pattern string) bool {
 	return isPattern(pattern) && len(fitting(d.Links, pattern))+len(fittingPorts(d, pattern)) > 0
 }
 
-func placeOf(x link.Away) string {
-	if x.Namespace == "" {
-		return "in another network namespace"
-	}
-	return "in network namespace " + x.Namespace
-}
-
 // awayRows are the lines of list for links in other network namespaces that the unit of a link asks for.
 func awayRows(l link.Status, port string) (rows [][]cell) {
 	for _, at := range l.Attributes {
 		if x := at.Away; x.Name != "" {
 			rows = append(rows, []cell{{}, {x.Name, bold}, {x.Kind, ""}, {cmp.Or(port, "-"), ""}, {cmp.Or(x.PKey, "-"), ""},
-				{x.State, ""}, {"-", ""}, {cmp.Or(at.Why.Text, placeOf(x)), ""}})
+				{x.State, ""}, {"-", ""}, {cmp.Or(at.Why.Text, x.Place()), ""}})
 		}
 	}
 	return rows
 }
 
-// awayDetails prints what is known of the links in other network namespaces among the named
-// ones, and returns the other names.
-func (a *app) awayDetails(d *api.Description, names []string) (rest []string) {
-	var all []away
+// apart finds the links in other network namespaces among the named ones, and returns the
+// other names.
+func apart(d *api.Description, names []string) (rest []string, found []away) {
 	for _, n := range names {
-		found := elsewhere(d.Links, n)
-		all = append(all, found...)
-		if len(found) == 0 || fits(d, n) {
+		these := elsewhere(d.Links, n)
+		found = append(found, these...)
+		if len(these) == 0 || fits(d, n) {
 			rest = append(rest, n)
 		}
 	}
-	for _, x := range unique(all, func(x away) string { return x.on.Name + "/" + x.at.Away.Name }) {
+	return rest, unique(found, func(x away) string { return x.on.Name + "/" + x.at.Away.Name })
+}
+
+// awayDetails prints what is known of the links in other network namespaces among the named
+// ones, and returns the other names.
+func (a *app) awayDetails(d *api.Description, names []string) []string {
+	rest, found := apart(d, names)
+	for _, x := range found {
 		a.awayDetail(x)
 	}
 	return rest
@@ -95,7 +97,7 @@ func (a *app) awayDetail(l away) {
 	if l.at.OK() {
 		style = good
 	}
-	fmt.Fprintf(a.out, "%s %s: %s (%s)\n", a.paint(style, "●"), a.paint(bold, x.Name), x.State, placeOf(x))
+	fmt.Fprintf(a.out, "%s %s: %s (%s)\n", a.paint(style, "●"), a.paint(bold, x.Name), x.State, x.Place())
 	if l.at.Why != (link.Reason{}) {
 		a.field("Why", a.paint(bold, l.at.Why.Text))
 		a.nextStep(l.at.Why.Next)
@@ -111,4 +113,39 @@ func (a *app) awayDetail(l away) {
 	}
 	a.settings([]link.Attribute{l.at}, nil)
 	fmt.Fprintln(a.out)
+}
+
+// completeSeen completes links also of other network namespaces, for commands that change nothing.
+func (a *app) completeSeen(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.completeFrom(cmd, func(d *api.Description) []string { return append(linkNames(d), awayNames(d)...) })
+}
+
+// awayNames are the names of links in other network namespaces, for completion.
+func awayNames(d *api.Description) (out []string) {
+	for _, x := range elsewhere(ours(d.Links), "*") {
+		out = append(out, x.at.Away.Name+"\t"+x.at.Away.State+" "+x.at.Away.Place())
+	}
+	return out
+}
+
+// lacksElsewhere is why a link in another network namespace is not online, as far as it is known.
+func lacksElsewhere(x away) string {
+	if at := x.at.Away; x.at.OK() {
+		return fmt.Sprintf("%s is %s: whether it is online there is not checked; to look: %s", at.Name, at.Place(),
+			at.Look("address show dev "+at.Name))
+	}
+	if x.at.Why.Next == "" {
+		return x.at.Why.Text
+	}
+	return x.at.Why.Text + "; next: " + x.at.Why.Next
+}
+
+// notCounted are the statistics of links in other network namespaces, whose counters cannot be read here.
+func notCounted(found []away) (out []answer.Statistics) {
+	for _, x := range found {
+		at := x.at.Away
+		out = append(out, answer.Statistics{Link: at.Name, Counters: []answer.Counter{},
+			NotChecked: "not checked, " + at.Place() + ": " + at.Look("-s link show dev "+at.Name)})
+	}
+	return out
 }

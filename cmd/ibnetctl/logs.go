@@ -137,6 +137,9 @@ func aboutOf(d *api.Description, name string) (about, error) {
 		for _, p := range fittingPorts(d, name) {
 			names = append(names, fmt.Sprintf("%s/%d", p.IBDevice, p.Port))
 		}
+		for _, x := range elsewhere(ours(d.Links), name) {
+			names = append(names, x.at.Away.Name)
+		}
 		for _, n := range names {
 			if x, err := aboutOf(d, n); err == nil {
 				b.words, b.units = append(b.words, x.words...), append(b.units, x.units...)
@@ -150,6 +153,12 @@ func aboutOf(d *api.Description, name string) (about, error) {
 	for i := range d.Links {
 		if l := &d.Links[i]; l.Name == name {
 			b.words = append(b.words, l.Name)
+		}
+	}
+	for _, x := range elsewhere(d.Links, name) {
+		b.words = append(b.words, x.at.Away.Name)
+		if n := x.at.Away.Asked; n != "" {
+			b.words = append(b.words, n)
 		}
 	}
 	if port != nil {

@@ -11,6 +11,7 @@ import (
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/link"
 )
 
@@ -150,6 +151,40 @@ func TestLinksElsewhere(t *testing.T) {
 		t.Errorf("list: %v", got)
 	}
 	d.Links = d.Links[:2]
+	// logs, wait-online, --stats and completion know them too, by both names.
+	d.Links[0].Attributes[0].Away.Asked = "asked"
+	if b, err := aboutOf(d, "asked"); err != nil || !slices.Equal(b.words, []string{"job", "asked"}) {
+		t.Errorf("logs asked: %v, %v", b.words, err)
+	}
+	if b, err := aboutOf(d, "*"); err != nil || !slices.Contains(b.words, "far") || !slices.Contains(b.words, "asked") {
+		t.Errorf("logs '*': %v, %v", b.words, err)
+	}
+	for name, why := range map[string]string{
+		"asked": "job is in network namespace ns: whether it is online there is not checked; to look: ip -n ns address show dev job",
+		"far":   "ib1 was moved to another network namespace; next: move it back", "nosuch": "no such link (yet)",
+	} {
+		missing, online := judge(link.Report{Links: d.Links}, goal{links: []want{{link: name}}}, func(link.Status) bool { return true })
+		if online || len(missing) != 1 || missing[0].Why != why {
+			t.Errorf("wait-online -i %s: %+v", name, missing)
+		}
+	}
+	for _, args := range [][]string{nil, {"job"}, {"j*"}, {"asked"}} {
+		out := show(func(a *app) error { return a.stats(sysfs.New(t.TempDir()), d, args) })
+		if !regexp.MustCompile(`job +- +- +- +- +not checked, in network namespace ns: ip -n ns -s link show dev job\n`).MatchString(out) ||
+			strings.Contains(out, "far ") != (args == nil) {
+			t.Errorf("status --stats %v:\n%s", args, out)
+		}
+	}
+	var counted answer.Counted
+	stats := show(func(a *app) error { a.json = true; return a.stats(sysfs.New(t.TempDir()), d, []string{"far"}) })
+	if err := json.Unmarshal([]byte(stats), &counted); err != nil || len(counted.Statistics) != 1 || counted.Statistics[0].Link != "far" ||
+		counted.Statistics[0].NotChecked == "" {
+		t.Errorf("%v: %s", err, stats)
+	}
+	if got := awayNames(d); !slices.Equal(got, []string{"job\tup in network namespace ns", "far\tnot checked in another network namespace"}) {
+		t.Errorf("completion: %q", got)
+	}
+	d.Links[0].Attributes[0].Away.Asked = ""
 	var some answer.Some
 	text := show(func(a *app) error { a.json = true; return a.status(d, []string{"job"}) })
 	if err := json.Unmarshal([]byte(text), &some); err != nil || len(some.Links) != 1 || some.Links[0].Attributes[0].Away != child.Away {

@@ -46,7 +46,7 @@ func (a *app) listCmd() *cobra.Command {
 		Annotations: map[string]string{paged: "yes"},
 		Long: "Lists the links that ibnetworkd handles: IPoIB interfaces, interfaces on RDMA ports, and those that a unit " +
 			"matches. With --all, every interface of the host. A LINK may be a shell pattern such as 'ib*'.",
-		ValidArgsFunction: a.completeLinks,
+		ValidArgsFunction: a.completeSeen,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := a.describe(cmd.Context())
 			if err != nil {
@@ -241,7 +241,8 @@ shell pattern such as 'ib*' or 'mlx5_*', which matches ports and the links that
 ibnetctl list shows.
 
 With --stats: what the kernel and the adapter have counted for each link and port,
-packets and bytes, and of all other counters those that are not 0.`,
+packets and bytes, and of all other counters those that are not 0. For links in
+other network namespaces, the command that shows their counters.`,
 		ValidArgsFunction: a.completeBoth,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if stats && a.recorded != "" {
@@ -284,26 +285,6 @@ func (a *app) status(d *api.Description, args []string) error {
 	}
 	for _, p := range ports {
 		a.portDetail(d, p)
-	}
-	return missing
-}
-
-// stats prints the counters of the links and ports that status lists, or of the named ones.
-func (a *app) stats(f sysfs.FS, d *api.Description, args []string) error {
-	links, ports, missing := ours(d.Links), d.Ports, error(nil)
-	if len(args) > 0 {
-		links, ports, missing = pickBoth(d, args)
-	}
-	s := statistics(f, links, ports)
-	switch {
-	case len(s) == 0 && missing != nil:
-		return missing
-	case a.json:
-		return cmp.Or(a.emit(answer.Counted{Schema: answer.Schema, Statistics: s}), missing)
-	case len(s) == 0:
-		fmt.Fprintln(a.out, "No RDMA port on this host. For the reason: ibnetctl diagnose")
-	default:
-		a.statisticsTable(s)
 	}
 	return missing
 }
@@ -592,5 +573,5 @@ func (a *app) completePorts(cmd *cobra.Command, _ []string, _ string) ([]string,
 }
 
 func (a *app) completeBoth(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return a.completeFrom(cmd, func(d *api.Description) []string { return append(linkNames(d), portNames(d)...) })
+	return a.completeFrom(cmd, func(d *api.Description) []string { return slices.Concat(linkNames(d), awayNames(d), portNames(d)) })
 }

@@ -1,15 +1,42 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/link"
 )
+
+// stats prints the counters of the links and ports that status lists, or of the named ones.
+func (a *app) stats(f sysfs.FS, d *api.Description, args []string) error {
+	links, ports, missing, found := ours(d.Links), d.Ports, error(nil), elsewhere(ours(d.Links), "*")
+	if len(args) > 0 {
+		rest, there := apart(d, args)
+		if found = there; len(rest) > 0 {
+			links, ports, missing = pickBoth(d, rest)
+		} else {
+			links, ports = nil, nil
+		}
+	}
+	s := append(statistics(f, links, ports), notCounted(found)...)
+	switch {
+	case len(s) == 0 && missing != nil:
+		return missing
+	case a.json:
+		return cmp.Or(a.emit(answer.Counted{Schema: answer.Schema, Statistics: s}), missing)
+	case len(s) == 0:
+		fmt.Fprintln(a.out, "No RDMA port on this host. For the reason: ibnetctl diagnose")
+	default:
+		a.statisticsTable(s)
+	}
+	return missing
+}
 
 // statistics reads the counters of links and ports.
 func statistics(f sysfs.FS, links []link.Status, ports []link.PortStatus) []answer.Statistics {
@@ -70,7 +97,7 @@ func (a *app) statisticsTable(stats []answer.Statistics) {
 		}
 		text := strings.Join(rest, ", ")
 		if len(s.Counters) == 0 {
-			text = "no counters"
+			text = cmp.Or(s.NotChecked, "no counters")
 		}
 		rows = append(rows, append(row, cell{text, ""}))
 	}

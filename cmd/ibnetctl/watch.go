@@ -238,9 +238,10 @@ link it returns at once.
 
 An InfiniBand link is online when its port is Active, the broadcast group is
 joined, its address is set and the port's GID table contains the GID of its
-hardware address; a RoCE link when that table contains a GID of it. At the timeout
-the reason for each missing link is printed, and the exit code is 6.`,
-		ValidArgsFunction: a.completeLinks,
+hardware address; a RoCE link when that table contains a GID of it. Whether a link
+in another network namespace is online cannot be checked: it never is. At the
+timeout the reason for each missing link is printed, and the exit code is 6.`,
+		ValidArgsFunction: a.completeSeen,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("interface") && len(ifaces) == 0 {
 				return fail(exitUsage, "--interface= names no link")
@@ -301,7 +302,7 @@ the reason for each missing link is printed, and the exit code is 6.`,
 	f.BoolVarP(&verbose, "verbose", "v", false, "print each change of the links that are waited for")
 	timeout = timeoutFlag(c, 2*time.Minute, "give up after `TIME`; 0 for no limit")
 	f.StringVarP(&oper, "operational-state", "o", "", "`MIN[:MAX]` operational state of links that have none of their own")
-	_ = c.RegisterFlagCompletionFunc("interface", a.completeLinks)
+	_ = c.RegisterFlagCompletionFunc("interface", a.completeSeen)
 	_ = c.RegisterFlagCompletionFunc("operational-state",
 		cobra.FixedCompletions(strings.Split(operStates, ", "), cobra.ShellCompDirectiveNoFileComp))
 	return c
@@ -431,7 +432,11 @@ func judge(r link.Report, g goal, gid func(link.Status) bool) (missing []answer.
 			continue
 		}
 		if i < 0 {
-			missing = append(missing, answer.Lacking{Link: w.link, Why: "no such link (yet)"})
+			why := "no such link (yet)"
+			if found := elsewhere(r.Links, w.link); len(found) > 0 {
+				why = lacksElsewhere(found[0])
+			}
+			missing = append(missing, answer.Lacking{Link: w.link, Why: why})
 			continue
 		}
 		switch why := g.lacks(&r.Links[i], w); {

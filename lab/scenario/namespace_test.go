@@ -231,6 +231,18 @@ func TestNetworkNamespace(t *testing.T) {
 				g.Errorf("status %s:\n%s", name, out)
 			}
 		}
+		for cmd, text := range map[string]string{
+			"diagnose net0":                    "net0 is in network namespace job (up): its carrier, addresses and routes there are not checked",
+			"status --stats ib0.8001":          "not checked, in network namespace job: ip -n job -s link show dev net0",
+			"logs ib0.8001":                    "ip link set ib0.8001 netns job up",
+			"wait-online --timeout=1s -i net0": "net0 is in network namespace job: whether it is online there is not checked",
+			"__complete status ''":             "net0\tup in network namespace job",
+		} {
+			out := strings.Join(strings.Fields(g.Sh("ibnetctl %s 2>&1 | cat", cmd)), " ")
+			if !strings.Contains(out, strings.Join(strings.Fields(text), " ")) {
+				g.Errorf("ibnetctl %s has no %q:\n%s", cmd, text, out)
+			}
+		}
 		// One that is moved on is not made again: it is known where it is, or that this cannot be seen.
 		onlyOne := func(text string) {
 			g.Helper()

@@ -42,6 +42,9 @@ type Statistics struct {
 	IBDevice string    `json:"ib_device,omitempty"`
 	Port     int       `json:"port,omitempty"`
 	Counters []Counter `json:"counters"`
+	// NotChecked is why there are none, with the command that shows them: of a link in another
+	// network namespace.
+	NotChecked string `json:"not_checked,omitempty"`
 }
 
 // Counter is a counter by the kernel's name.

@@ -19,14 +19,15 @@ func bondChains(in Input, only string, unit *units.Unit) []Chain {
 	var out []Chain
 	for i := range in.Snapshot.Links {
 		l := &in.Snapshot.Links[i]
-		named := l.Name == only || slices.Contains(l.AltNames, only)
 		w := walker{in: in, links: []*link.Link{l}, named: true}
+		named := l.Name == only || slices.Contains(l.AltNames, only) || w.asksElsewhere(l, only)
 		st := w.status(l)
 		switch {
 		case l.Bond == nil, only != "" && !named:
 		case unit != nil && !w.bondOfUnit(l, unit):
 		case named, in.All, governed(st):
 			w.bond(l, st)
+			w.elsewhere(l)
 			out = append(out, Chain{On: l.Name, Checks: w.checks})
 		}
 	}

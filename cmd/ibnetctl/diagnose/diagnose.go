@@ -195,7 +195,7 @@ func (w *walker) selected(only string) bool {
 		return true
 	}
 	return slices.ContainsFunc(w.links, func(l *link.Link) bool {
-		return l.Name == only || slices.Contains(l.AltNames, only)
+		return l.Name == only || slices.Contains(l.AltNames, only) || w.asksElsewhere(l, only)
 	})
 }
 

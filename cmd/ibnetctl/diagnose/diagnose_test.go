@@ -388,3 +388,57 @@ func TestOnlyOne(t *testing.T) {
 		t.Errorf("ib9: %+v", c)
 	}
 }
+
+// Of a link in another network namespace it is said what cannot be checked from here, and it is found by both of its names.
+func TestLinkElsewhere(t *testing.T) {
+	in := func(a link.Attribute, keys ...ib.PKey) Input {
+		in := good()
+		in.Snapshot.Devices[0].Ports[0].PKeys = append(in.Snapshot.Devices[0].Ports[0].PKeys, keys...)
+		in.Report.Links[0].Attributes = append(in.Report.Links[0].Attributes, a)
+		return in
+	}
+	up := link.Attribute{Name: "Partition", Wanted: "0x8001 job0 in network namespace ns", Actual: "0x8001 job0 in network namespace ns",
+		Away: link.Away{Name: "eth0", Asked: "job0", Kind: "ipoib", PKey: "0x8001", Namespace: "ns", State: "up"}}
+	lost := link.Attribute{Name: "Partition", Wanted: up.Wanted, Away: link.Away{Name: "job0", Kind: "ipoib", State: "not checked"},
+		Why: link.Reason{Code: link.CodeMoved, Text: "job0 was moved to another network namespace"}}
+	for _, c := range []struct {
+		name string
+		in   Input
+		only string
+		want string // check of the link, result, text and next step
+	}{
+		{"there", in(up, 0x8001), "eth0", "partition ok P_Key 0x8001 is granted|; namespace warn eth0 is in network namespace ns (up): its " +
+			"carrier, addresses and routes there are not checked|ip -n ns -d address show dev eth0; "},
+		{"by its unit's name, without its P_Key", in(up), "job0", "partition fail the subnet manager has not granted P_Key 0x8001 to port " +
+			"mlx5_0/1 (granted: 0xffff)|where the subnet manager at LID 1 runs (ibnetctl sm status names its host), in the " +
+			"partitions that it reads: p0001=0x0001, ipoib : 0x0002c903000abcde=full;   (then ibnetctl monitor); " +
+			"namespace warn eth0 is in network namespace ns (up): its carrier, addresses and routes there are not " +
+			"checked|ip -n ns -d address show dev eth0; "},
+		{"moved by another program", in(lost), "job0", "namespace fail job0 was moved to another network namespace|lsns --type=net; " +
+			"nsenter --net=/proc/PID/ns/net ip -d link show dev job0; "},
+		{"all", in(up, 0x8001), "", "partition ok P_Key 0x8001 is granted|; namespace warn eth0 is in network namespace ns (up): its " +
+			"carrier, addresses and routes there are not checked|ip -n ns -d address show dev eth0; "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			chains := Run(c.in, c.only)
+			if len(chains) != 1 || chains[0].On != "mlx5_0/1" {
+				t.Fatalf("%+v", chains)
+			}
+			got := ""
+			for _, k := range chains[0].Checks {
+				switch {
+				case k.Link == "eth0" || k.Link == "job0":
+					got += k.Name + " " + string(k.Result) + " " + k.Text + "|" + k.Next + "; "
+				case k.Result == Fail:
+					t.Errorf("of the port: %+v", k)
+				}
+			}
+			if got != c.want {
+				t.Errorf("%s\nwant %s", got, c.want)
+			}
+		})
+	}
+	if got := Run(in(up), "job1"); got != nil {
+		t.Errorf("no such link: %+v", got)
+	}
+}

@@ -27,6 +27,7 @@ func (w *walker) interfaces() {
 		for i := start; i < len(w.checks); i++ {
 			w.checks[i].Link = l.Name
 		}
+		w.elsewhere(l)
 	}
 	// Children that the unit asks for and that are not there.
 	for _, s := range w.in.Report.Links {
@@ -74,30 +75,8 @@ func (w *walker) ipoib(l *link.Link) {
 	}
 	w.ok("interface", "%s is up", l.Name)
 
-	if l.IPoIB != nil {
-		k := l.IPoIB.PKey
-		if len(w.p.PKeys) > 0 && !w.p.HasPKey(k) {
-			w.fail("partition", link.CodePKeyMissing,
-				w.p.MemberStep(k)+"   (then ibnetctl monitor)",
-				"the subnet manager has not granted P_Key %v to port %s (granted: %s)", k, w.name(), keys(w.p.PKeys))
-			return
-		}
-		member := "full"
-		for _, o := range w.p.PKeys {
-			if o.Base() == k.Base() && !o.Full() {
-				member = "limited"
-			}
-			if o == k {
-				member = "full"
-				break
-			}
-		}
-		if member == "limited" {
-			w.warn("partition", "", w.p.MemberStep(k)+"   (or accept that limited members cannot communicate with each other)",
-				"P_Key %v is granted with limited membership", k)
-		} else {
-			w.ok("partition", "P_Key %v is granted", k)
-		}
+	if l.IPoIB != nil && !w.partition(l.IPoIB.PKey) {
+		return
 	}
 	if !l.Carrier() {
 		w.fail("multicast group", link.CodeJoin, "dmesg | grep 'multicast join'; saquery -g; if the group is missing, "+w.p.GroupStep(pkeyOf(l)),
@@ -125,6 +104,33 @@ func (w *walker) ipoib(l *link.Link) {
 	w.address(l)
 }
 
+// partition checks that the port has a P_Key.
+func (w *walker) partition(k ib.PKey) bool {
+	if len(w.p.PKeys) > 0 && !w.p.HasPKey(k) {
+		w.fail("partition", link.CodePKeyMissing,
+			w.p.MemberStep(k)+"   (then ibnetctl monitor)",
+			"the subnet manager has not granted P_Key %v to port %s (granted: %s)", k, w.name(), keys(w.p.PKeys))
+		return false
+	}
+	member := "full"
+	for _, o := range w.p.PKeys {
+		if o.Base() == k.Base() && !o.Full() {
+			member = "limited"
+		}
+		if o == k {
+			member = "full"
+			break
+		}
+	}
+	if member == "limited" {
+		w.warn("partition", "", w.p.MemberStep(k)+"   (or accept that limited members cannot communicate with each other)",
+			"P_Key %v is granted with limited membership", k)
+	} else {
+		w.ok("partition", "P_Key %v is granted", k)
+	}
+	return true
+}
+
 // upStep is how a link comes up: by the daemon, which applies its unit when it starts.
 func (w *walker) upStep(l *link.Link, st *link.Status) string {
 	if w.in.NoDaemon && st != nil && st.Unit != "" {
@@ -147,7 +153,7 @@ func (w *walker) address(l *link.Link) {
 	if st != nil {
 		for _, a := range st.Attributes {
 			wants = wants || a.Name == "Address" || a.Name == "DHCP" || a.Name == "DHCPv6" || a.Name == "Bond"
-			if a.Name == "Mode" || a.Name == "MTUBytes" || bondSettings[a.Name] != "" || a.OK() {
+			if a.Name == "Mode" || a.Name == "MTUBytes" || a.Away.Name != "" || bondSettings[a.Name] != "" || a.OK() {
 				continue
 			}
 			if a.Name == "Address" {

@@ -89,6 +89,7 @@ func (w *walker) ethernet() {
 	}
 	for _, l := range w.links {
 		w.address(l)
+		w.elsewhere(l)
 	}
 }
 

@@ -135,6 +135,28 @@ func (im *importer) unknownMetric(d *draft, of string) {
 	}
 }
 
+// noAdvertRoutes leaves out the routes of router advertisements. By default the kernel takes
+// only default routes of them, and those to the prefixes on the link
+// (accept_ra_rt_info_max_plen).
+func (d *draft) noAdvertRoutes(set func(key, value string), key string) {
+	d.noRoutes = key
+	set("UseGateway", "no")
+}
+
+// advertMetric sets the metric of default routes of router advertisements.
+func advertMetric(set func(key, value string), value string, it *item) {
+	switch v, ok := nmMetric(value); {
+	case !ok:
+		it.left(whyValue)
+	case v == "":
+		it.unneeded("the default")
+	case v == "0":
+		it.unneeded("the kernel's, 1024")
+	default:
+		set("RouteMetric", v)
+	}
+}
+
 // adverts makes links accept router advertisements where systemd-networkd does so by
 // itself: with an IPv6 link-local address, and not as the port of a bond.
 func (im *importer) adverts() {
@@ -142,6 +164,9 @@ func (im *importer) adverts() {
 		ll, _ := d.sec("Network").get("LinkLocalAddressing")
 		_, port := d.sec("Bond").get("Name")
 		b, _ := boolean(ll)
+		if d.noRoutes != "" {
+			im.note("%s: UseGateway=no in [IPv6AcceptRA] is for %s: routes to the prefixes on the link stay", d.target(), d.noRoutes)
+		}
 		if d.accepts && d.configuresIP() && !port && (ll == "" || b == "yes" || ll == "ipv6") {
 			d.preset("Network", "IPv6AcceptRA", "yes")
 		}
@@ -336,6 +361,10 @@ func nmstateDHCP(d *draft, n, k *ynode) {
 		if !isNo(n.str("auto-dns")) {
 			d.preset("DHCPv6", "UseDomains", "yes")
 		}
+	case six && yes(n.str("autoconf")) && k.key == "auto-route-metric":
+		advertMetric(func(key, value string) { d.set("IPv6AcceptRA", key, value, k.it) }, k.value, k.it)
+	case six && yes(n.str("autoconf")) && k.key == "auto-route-table-id":
+		k.left(whyRATable)
 	case !yes(n.str("dhcp")):
 		k.unneeded(whyAutomatic)
 	case k.key == "dhcp-duid":
@@ -343,7 +372,7 @@ func nmstateDHCP(d *draft, n, k *ynode) {
 	case k.key == "dhcp-client-id" && !readable(clientID, k.value):
 		k.left("ibnetworkd cannot make this identifier: write ClientIdentifier= into [DHCPv4] with the one that the server has")
 	case six && (k.key == "auto-route-table-id" || k.key == "auto-route-metric"):
-		k.left("the kernel sets the routes of router advertisements")
+		k.unneeded("DHCPv6 brings no routes")
 	default:
 		d.dhcpSetting(map[bool]string{true: "DHCPv6", false: "DHCPv4"}[six], map[string]dhcpKey{"dhcp-send-hostname": {"SendHostname", boolean},
 			"dhcp-custom-hostname": {"Hostname", verbatim}, "dhcp-client-id": {"ClientIdentifier", clientID},

@@ -55,7 +55,7 @@ func ifcfgAutomatic(d *draft, v variables, a *variable) {
 	case a.key == "IPV6_DEFROUTE":
 		d.ifcfgAdvert(v, "UseGateway", "no", a.item)
 	case six:
-		a.left(whyRARoutes)
+		d.noAdvertRoutes(func(key, value string) { d.ifcfgAdvert(v, key, value, a.item) }, a.key+"=no")
 	default:
 		d.set("DHCPv4", map[string]string{"PEERDNS": "UseDNS", "PEERROUTES": "UseRoutes", "DEFROUTE": "UseGateway"}[a.key], "no", a.item)
 	}
@@ -272,6 +272,8 @@ func ifcfgMetric(d *draft, v variables, a *variable) {
 	switch x := v.by[def]; {
 	case a.key != "IPV6_ROUTE_METRIC" && ifcfgDHCP(v):
 		d.dhcpSetting("DHCPv4", map[string]dhcpKey{a.key: {"RouteMetric", nmMetric}}, a.key, a.value, a.item)
+	case a.key == "IPV6_ROUTE_METRIC" && ifcfgAdverts(d, v) && !ifcfgNo(v.get(def)) && !ifcfgNo(v.get("IPV6_PEERROUTES")):
+		advertMetric(func(key, value string) { d.ifcfgAdvert(v, key, value, a.item) }, a.value, a.item)
 	case !gateway:
 		a.left("it has no gateway; write it into [Route] Metric= or [Address] RouteMetric=")
 	case x != nil && ifcfgNo(x.value):

@@ -65,6 +65,8 @@ func (im *importer) keyfileIP(d *draft, e *entry, by map[string]*entry) {
 			e.unneeded("the default")
 		} else if !six && by["ipv4.method"].value == "auto" {
 			d.set("DHCPv4", "RouteMetric", e.value, e.item)
+		} else if six && by["ipv6.method"].value == "auto" && !def.never && !ignoresRoutes(by) {
+			advertMetric(func(key, value string) { d.set("IPv6AcceptRA", key, value, e.item) }, e.value, e.item)
 		} else if !gw || def.never {
 			e.left("it is for the routes of the addresses; write it into [Address] RouteMetric=")
 		}
@@ -115,6 +117,16 @@ func (im *importer) keyfileIP(d *draft, e *entry, by map[string]*entry) {
 	}
 }
 
+// ignoresRoutes reports whether a profile leaves out the routes of router advertisements.
+func ignoresRoutes(by map[string]*entry) bool {
+	x := by["ipv6.ignore-auto-routes"]
+	if x == nil {
+		return false
+	}
+	b, _ := keyfileBool(x.value)
+	return b == "yes"
+}
+
 // keyfileAutomatic is the account of a key about what DHCP and router advertisements
 // provide. It reports whether the key is one.
 func keyfileAutomatic(d *draft, e *entry, by map[string]*entry) bool {
@@ -157,7 +169,7 @@ func keyfileAutomatic(d *draft, e *entry, by map[string]*entry) bool {
 	case e.key == "never-default":
 		d.set("IPv6AcceptRA", "UseGateway", "no", e.item)
 	default:
-		e.left(whyRARoutes)
+		d.noAdvertRoutes(func(key, value string) { d.set("IPv6AcceptRA", key, value, e.item) }, e.key+"=true")
 	}
 	return true
 }

@@ -353,7 +353,7 @@ func nmstateAutomatic(d *draft, n, k *ynode) {
 	case adverts && k.key == "auto-gateway":
 		d.set("IPv6AcceptRA", "UseGateway", "no", k.it)
 	case adverts:
-		k.left(whyRARoutes)
+		d.noAdvertRoutes(func(key, value string) { d.set("IPv6AcceptRA", key, value, k.it) }, k.key+": false")
 	case n.key == "ipv6":
 		k.unneeded("DHCPv6 brings no routes")
 	default:

@@ -26,7 +26,7 @@ const (
 	// What the parser of units says follows.
 	whyRefused   = "a unit does not accept it: "
 	whyNoUnit    = "no unit is written for it: "
-	whyRARoutes  = "the kernel takes the routes of router advertisements; UseGateway=no in [IPv6AcceptRA] leaves out their default routes"
+	whyRATable   = "the kernel has no table for the routes of router advertisements but that of a VRF"
 	whyAutomatic = "for DHCP and router advertisements"
 	whyNoIPv4LL  = "for an IPv4 link-local address write LinkLocalAddressing=ipv4 into [Network], or yes for both families"
 	whyNoGateway = "the unspecified address is no gateway: no default route"
@@ -139,7 +139,9 @@ type draft struct {
 	port   bool   // it is for a port, whatever its interface
 	bond   bool   // it is for a bond
 	// accepts says that systemd-networkd accepts router advertisements by itself.
-	accepts  bool
+	accepts bool
+	// noRoutes is the key by which the tool leaves out all routes of router advertisements.
+	noRoutes string
 	leaseMTU bool   // the tool uses the MTU of a lease of IPv4
 	slaves   []port // that the bond names, by their names
 	// refuse reports all that the draft is made of, as one.

@@ -360,15 +360,42 @@ func TestSMFailover(t *testing.T) {
 		if err := m.Wait(15 * time.Second); err != nil {
 			g.Errorf("the manager does not end: %v", err)
 		}
-		startSM(g, "swib0", "--priority=5")
+		m = startSM(g, "swib0", "--priority=5")
 		g.Wait("master again", 10*time.Second, smIs(g, "swib0", "Master"))
 		g.Wait("old master is standby", 10*time.Second, smIs(g, "swib1", "Standby"))
 		time.Sleep(time.Second)
 		saOf("link cut", 3*time.Second, func() { g.Ctl("link 0 1 down") })
+		m.Kill()
+		g.Ctl("link 0 1 up")
+		differentKeys(g)
 		for _, dev := range []string{"swib0", "swib1"} {
 			g.Artifact(dev+".log", []byte(g.Read("/tmp/ibnetsm-"+dev+".log")))
 		}
 	})
+}
+
+// differentKeys starts a manager with a key of its own, and better, beside a master
+// with the default key: each names the other, in log, status and metric, neither
+// hands over, and the fabric stays up.
+func differentKeys(g *lab.G) {
+	g.Helper()
+	startSM(g, "swib0", "--priority=9", "--sm-key=0x77")
+	for _, d := range []string{"swib1", "swib0"} {
+		g.Wait(d+" to name the other", 30*time.Second, func() bool {
+			return strings.Contains(g.Read("/tmp/ibnetsm-"+d+".log"), "neither hands over to the other")
+		})
+	}
+	time.Sleep(10 * time.Second)
+	x, y := smStatus(g, "swib1"), smStatus(g, "swib0")
+	if x.State != "Master" || y.State != "Standby" || len(x.Others) != 1 || x.Others[0].Problem == "" || y.Master == nil ||
+		y.Master.Problem == "" {
+		g.Errorf("with different keys: %s beside %+v, %s with master %+v", x.State, x.Others, y.State, y.Master)
+	}
+	log := g.Read("/tmp/ibnetsm-swib1.log")
+	if n := strings.Count(log[strings.LastIndex(log, "became master"):], "handing over to a better manager"); n > 1 {
+		g.Errorf("the master hands over %d times", n)
+	}
+	g.WaitPort("swib0", 1, "ACTIVE", time.Second)
 }
 
 // The manager's own port has the M_Key of one that is gone. The kernel says nothing of

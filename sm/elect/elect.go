@@ -67,7 +67,22 @@ type Machine struct {
 	// ignored are the ports of managers that only say that they are master. A
 	// manager that is trusted is not ignored.
 	ignored map[ib.GUID]bool
+	// distrusted are the ports of managers that refused a handover or proved to have
+	// another key, though what they show is trusted.
+	distrusted map[ib.GUID]distrust
 }
+
+// distrust is why a manager is not trusted, and what it showed then.
+type distrust struct {
+	why  string
+	info mad.SMInfo
+}
+
+// The reasons of Distrust.
+const (
+	HidesKey = "hides an SM_Key of its own"
+	Refused  = "refused the subnet"
+)
 
 // New starts in the state Discovering.
 func New(cfg Config) *Machine {
@@ -93,8 +108,40 @@ func (m *Machine) Peers() []Peer { return m.peers }
 // Trust is what decides who is trusted.
 func (m *Machine) Trust() Trust { return m.cfg.Trust }
 
-// Trusts is that of Trust.
-func (m *Machine) Trusts(i mad.SMInfo) bool { return m.cfg.Trust.Trusts(i) }
+// Trusts reports whether a manager is trusted: see Problem.
+func (m *Machine) Trusts(i mad.SMInfo) bool { return m.Problem(i) == "" }
+
+// Problem says why a manager is not trusted, by Trust or since Distrust, "" if it is.
+func (m *Machine) Problem(i mad.SMInfo) string {
+	if why := m.cfg.Trust.Problem(i); why != "" {
+		return why
+	}
+	d, ok := m.distrusted[i.GUID]
+	switch {
+	case !ok:
+		return ""
+	case i.SMKey != d.info.SMKey, i.Priority != d.info.Priority, i.ActCount < d.info.ActCount:
+		delete(m.distrusted, i.GUID)
+		return ""
+	}
+	return d.why
+}
+
+// Distrust takes a manager that answered so for untrusted until it shows another key
+// or priority, or was restarted.
+func (m *Machine) Distrust(i mad.SMInfo, why string) {
+	if m.distrusted == nil || len(m.distrusted) > 1024 {
+		m.distrusted = map[ib.GUID]distrust{}
+	}
+	m.distrusted[i.GUID] = distrust{why, i}
+}
+
+// Forgive ends that for a manager, if it was for this reason.
+func (m *Machine) Forgive(g ib.GUID, why string) {
+	if m.distrusted[g].why == why {
+		delete(m.distrusted, g)
+	}
+}
 
 // better reports whether the peer outranks this manager.
 func (m *Machine) better(p *Peer) bool { return p.Standing().Better(m.cfg.Self) }

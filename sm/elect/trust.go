@@ -114,6 +114,14 @@ func (t Trust) code(what string, nonce [16]byte, of ...uint64) (code [16]byte) {
 	return code
 }
 
+// Hides reports whether the answer to a nonce is a proof of a key that the manager
+// has and does not show. One with key 0 hides none; other programs prove nothing,
+// some return the nonce.
+func (t Trust) Hides(i mad.SMInfo, proof, nonce [16]byte, asker ib.GUID) bool {
+	return i.SMKey == 0 && proof != [16]byte{} && proof != nonce && !t.Proves(proof, nonce, asker, i.GUID) &&
+		!(Trust{}).Proves(proof, nonce, asker, i.GUID)
+}
+
 // Proves reports whether an answer is the proof.
 func (t Trust) Proves(proof, nonce [16]byte, asker, answerer ib.GUID) bool {
 	want := t.Proof(nonce, asker, answerer)

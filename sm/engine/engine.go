@@ -155,7 +155,7 @@ func New(tr transport.Transport, cfg Config) *Subnet {
 		warned: map[string]int{}}
 	s.self.callers = map[callerID]*caller{}
 	s.managers = managers{polled: map[ib.GUID]poll{}, unknownPeers: map[ib.GUID]time.Time{}}
-	s.rivals.said = map[ib.GUID]time.Time{}
+	s.rivals.said, s.rivals.refused = map[ib.GUID]time.Time{}, map[ib.GUID]time.Time{}
 	s.served = served{admin: sa.New(cfg.SA), shares: shares{}, guids: map[guidKey]mad.GUIDInfo{}, reports: newReports()}
 	s.prog.noVLs = map[ib.GUID]bool{}
 	s.win.most = max(2*cfg.Window, 64) + 16

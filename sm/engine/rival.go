@@ -17,6 +17,7 @@ import (
 // the other, and two masters undo each other's settings.
 type rivals struct {
 	said    map[ib.GUID]time.Time // when each is to be reported next
+	refused map[ib.GUID]time.Time // when one that did not accept a handover is asked again
 	checked time.Time             // when the LIDs of all ports were last compared
 	doubled int                   // LIDs that two ports had then
 	since   time.Time             // since when a master that is not trusted does nothing
@@ -28,11 +29,52 @@ const (
 	// rivalIdle is how long a master that is not trusted may leave the local port
 	// unconfigured before it no longer counts as one.
 	rivalIdle = 10 * time.Second
+	// rivalPause is the pause before a handover that was not accepted is tried again.
+	rivalPause = time.Minute
 )
 
+// refused notes that a manager did not accept a handover: it has another SM_Key or
+// M_Key, and is not trusted until it changes or the pause is over.
+func (s *Subnet) refused(p elect.Peer, r *smp.Reply) {
+	g := p.Info.GUID
+	s.elect.Distrust(p.Info, elect.Refused)
+	s.rivals.refused[g] = time.Now().Add(rivalPause)
+	if _, seen := s.rivals.said[g]; !seen {
+		s.rivals.said[g] = time.Now()
+	}
+	s.report(p, "timeout", r.Timeout, "status", uint16(r.Status))
+}
+
+// forgive lets handovers be tried again whose pause is over.
+func (s *Subnet) forgive() {
+	for g, at := range s.rivals.refused {
+		if !time.Now().Before(at) {
+			s.elect.Forgive(g, elect.Refused)
+			delete(s.rivals.refused, g)
+		}
+	}
+}
+
+// mayHide reports whether a manager could have a key that it does not show: then it is
+// queried for a proof.
+func (s *Subnet) mayHide(i mad.SMInfo) bool {
+	return s.elect.Trust().Key == elect.DefaultKey && i.SMKey == 0
+}
+
+// judge notes by an answer to a nonce whether a manager hides a key of its own.
+func (s *Subnet) judge(i mad.SMInfo, data *[64]byte, nonce [16]byte) {
+	switch proof := *mad.SMInfoProof(data); {
+	case !s.mayHide(i) || proof == [16]byte{}:
+	case s.elect.Trust().Hides(i, proof, nonce, s.port.PortGUID):
+		s.elect.Distrust(i, elect.HidesKey)
+	default:
+		s.elect.Forgive(i.GUID, elect.HidesKey)
+	}
+}
+
 // report says once a minute that a manager is not trusted.
-func (s *Subnet) report(p elect.Peer) {
-	why, g := s.elect.Trust().Problem(p.Info), p.Info.GUID
+func (s *Subnet) report(p elect.Peer, args ...any) {
+	why, g := s.elect.Problem(p.Info), p.Info.GUID
 	if why == "" {
 		delete(s.rivals.said, g)
 		return
@@ -55,9 +97,13 @@ func (s *Subnet) report(p elect.Peer) {
 			lid = s.prog.fabric.Ports[i].LID
 		}
 	}
-	s.log.Warn("another subnet manager "+why+": neither hands over to the other; stop one of them or give both the same SM_Key",
-		"guid", p.Info.GUID.String(), "lid", lid.String(),
-		"priority", p.Info.Priority, "state", p.Info.State.String(), "own_priority", s.cfg.Priority)
+	keys := "SM_Key"
+	if why == elect.Refused {
+		keys += " and M_Key"
+	}
+	s.log.Warn("another subnet manager "+why+": neither hands over to the other; stop one of them or give both the same "+keys,
+		append([]any{"guid", p.Info.GUID.String(), "lid", lid.String(),
+			"priority", p.Info.Priority, "state", p.Info.State.String(), "own_priority", s.cfg.Priority}, args...)...)
 }
 
 // watchRivals reports managers that are not trusted and, while one of them is

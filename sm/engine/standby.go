@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"slices"
 	"time"
@@ -80,9 +81,11 @@ func (s *Subnet) standby(ctx context.Context) error {
 			if first {
 				break
 			}
-			if time.Since(told) > announceEvery || lid != s.port.LID || sm != s.port.SMLID {
+			if time.Since(told) > announceEvery && (told.IsZero() || s.elect.Trusts(s.elect.Master().Info)) ||
+				lid != s.port.LID || sm != s.port.SMLID {
 				// The master may not have seen this manager, whose port could not
-				// send before it had a LID.
+				// send before it had a LID. One that is not trusted need not know that
+				// this one is better.
 				lid, sm, told = s.port.LID, s.port.SMLID, time.Now()
 				s.announce(s.elect.Master())
 			}
@@ -109,7 +112,9 @@ func (s *Subnet) poll(ctx context.Context) (elect.Action, error) {
 				} else {
 					s.copied.own = s.elect.Trust().Proves(*mad.SMInfoProof(&r.Data), nonce, s.port.PortGUID, i.GUID)
 				}
-				if s.copied.own {
+				if !s.copied.own {
+					s.judge(i, &r.Data, nonce)
+				} else {
 					i.SMKey = s.elect.Trust().Key // it need not show what it has proven
 				}
 				info = &i
@@ -149,10 +154,13 @@ func noManager(r *smp.Reply) bool {
 func (s *Subnet) askPeers(ctx context.Context, idle bool) error {
 	peers := s.elect.Peers()
 	all := append(slices.Clone(peers), s.managers.silent...)
+	var nonce [16]byte
+	rand.Read(nonce[:])
 	l := &smp.List{Done: func(r *smp.Reply) {
 		p := all[r.Tag]
 		var i mad.SMInfo
 		if r.OK() && i.Decode(r.Data[:]) == nil && i.GUID == p.Info.GUID {
+			s.judge(i, &r.Data, nonce)
 			p.Info = i
 			s.elect.Saw(p)
 			s.managers.silent = slices.DeleteFunc(s.managers.silent, func(m elect.Peer) bool { return m.Info.GUID == i.GUID })
@@ -161,10 +169,18 @@ func (s *Subnet) askPeers(ctx context.Context, idle bool) error {
 		}
 	}}
 	for i, p := range all {
-		if last := s.managers.polled[p.Info.GUID]; idle && p.Info.State == mad.SMStandby && time.Since(last.at) < 2*max(last.every, s.cfg.Poll) {
+		hides := s.mayHide(p.Info)
+		if last := s.managers.polled[p.Info.GUID]; idle && p.Info.State == mad.SMStandby && !hides &&
+			time.Since(last.at) < 2*max(last.every, s.cfg.Poll) {
 			continue
 		}
-		l.Requests = append(l.Requests, smp.Request{Method: mad.MethodGet, Attr: mad.AttrSMInfo, Path: p.Path, Tag: uint64(i)})
+		q := smp.Request{Method: mad.MethodGet, Attr: mad.AttrSMInfo, Path: p.Path, Tag: uint64(i)}
+		if hides {
+			self := s.elect.Info(s.self.act.Load())
+			self.Append(q.Data[:0])
+			*mad.SMInfoProof(&q.Data) = nonce
+		}
+		l.Requests = append(l.Requests, q)
 	}
 	return s.pumpWith(ctx, l, s.cfg.PollTimeout, 0)
 }
@@ -178,6 +194,7 @@ func (s *Subnet) pollPeers(ctx context.Context) error {
 	if err := s.watchRivals(ctx); err != nil || s.elect.State() != mad.SMMaster {
 		return err
 	}
+	s.forgive()
 	if err := s.hand(ctx, s.elect.Discovered(s.elect.Peers())); err != nil || s.elect.State() != mad.SMMaster {
 		return err
 	}

@@ -66,7 +66,7 @@ type Manager struct {
 }
 
 func (s *Subnet) manager(p elect.Peer) Manager {
-	return Manager{p.Info.GUID, p.LID, p.Info.Priority, p.Info.State.String(), s.elect.Trust().Problem(p.Info)}
+	return Manager{p.Info.GUID, p.LID, p.Info.Priority, p.Info.State.String(), s.elect.Problem(p.Info)}
 }
 
 // Snapshot gives the state as last published; it may be called from any

@@ -365,3 +365,63 @@ func TestMasterByWord(t *testing.T) {
 		})
 	}
 }
+
+// A manager with the default key and one with a key of its own, which it hides: each
+// says whom it sees, in the log once a minute, in the status and by the metric, and
+// the master does not hand over again and again, whichever of them is better. Given
+// one key, the better becomes master.
+func TestDefaultBesideOwnKey(t *testing.T) {
+	for _, tt := range []struct {
+		name            string
+		key, other      uint64
+		first, priority uint8
+	}{
+		{"default key, better, is master", 1, secret, 9, 3},
+		{"default key, worse, is master", 1, secret, 3, 9},
+		{"own key, better, is master", secret, 1, 9, 3},
+		{"own key, worse, is master", secret, 1, 3, 9},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, gen.Star(6, 8), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
+				logs := [2]*testkit.Buffer{new(testkit.Buffer), new(testkit.Buffer)}
+				logger := func(i int) *slog.Logger { return slog.New(slog.NewTextHandler(logs[i], nil)) }
+				a, _ := w.manager(hosts[0], engine.Config{Priority: tt.first, SMKey: tt.key, Log: logger(0)})
+				w.settle(hosts[0], a, time.Second)
+				b, stop := w.manager(hosts[3], engine.Config{Priority: tt.priority, SMKey: tt.other, Log: logger(1)})
+				const minutes = 5
+				time.Sleep(minutes * time.Minute)
+				synctest.Wait()
+				if x, y := a.Refresh(), b.Refresh(); x.State != "Master" || y.State != "Standby" || len(x.Others) != 1 ||
+					x.Others[0].Problem == "" || y.Master == nil || y.Master.Problem == "" {
+					t.Errorf("%s beside %+v; %s with master %+v", x.State, x.Others, y.State, y.Master)
+				}
+				for i, s := range []*engine.Subnet{a, b} {
+					var m strings.Builder
+					s.Snapshot().WriteMetrics(&m)
+					if !strings.Contains(m.String(), `untrusted_managers{ibdev="sim0",port="1"} 1`) {
+						t.Errorf("metrics of manager %d:\n%s", i, m.String())
+					}
+					text := logs[i].String()
+					if n := strings.Count(text, "another subnet manager "); n < minutes-1 || n > minutes+1 {
+						t.Errorf("manager %d says %d times in %d minutes whom it sees:\n%s", i, n, minutes, text)
+					}
+					if n := strings.Count(text, "\n"); n > 6*minutes {
+						t.Errorf("manager %d: %d lines in %d minutes:\n%s", i, n, minutes, text)
+					}
+				}
+				stop()
+				time.Sleep(time.Second)
+				b, _ = w.manager(hosts[3], engine.Config{Priority: tt.priority, SMKey: tt.key, Log: logger(1)})
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				best, worst := a, b
+				if tt.priority > tt.first {
+					best, worst = b, a
+				}
+				if x, y := best.Refresh(), worst.Refresh(); x.State != "Master" || y.State != "Standby" || y.Master.Problem != "" {
+					t.Errorf("with one key: %s beside %s, %+v", x.State, y.State, y.Master)
+				}
+			})
+		})
+	}
+}

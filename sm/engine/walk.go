@@ -83,9 +83,8 @@ func (s *Subnet) handover(ctx context.Context, p elect.Peer) error {
 		if r.OK() {
 			s.elect.Received(mad.SMInfoAcknowledge, p)
 			s.former.until = time.Now().Add(lingerMost)
-		} else if s.elect.State() == mad.SMMaster {
-			s.warnOnce("handover"+p.Info.GUID.String(), "handover not accepted", "guid", p.Info.GUID.String(), "timeout", r.Timeout,
-				"status", uint16(r.Status))
+		} else if s.elect.State() == mad.SMMaster && (r.Timeout || r.Status&mad.StatusBusy == 0) {
+			s.refused(p, r)
 		}
 	}}
 	return s.pump(ctx, l)

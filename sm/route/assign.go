@@ -102,8 +102,8 @@ func (b *builder) assign(r *Result, e engine) {
 	if len(t.load) > 0 {
 		r.Worst = float64(slices.Max(t.load)) / 16
 	}
-	if t.lost > 0 {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%d pairs of switches have no path between them", t.lost))
+	if n := t.lost - b.apart; n > 0 {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%d pairs of switches have no path between them", n))
 	}
 }
 

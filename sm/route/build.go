@@ -161,6 +161,16 @@ type Result struct {
 // the next one is taken: a subnet without routes would be worse. The error is
 // ErrNoLIDs only.
 func Build(f *fabric.Fabric, opt Options) (Result, error) {
+	g, list := pendants(f, opt.Roots)
+	r, err := build(g, opt, list)
+	if err == nil && r.LFT != nil {
+		r.attach(f, list, opt.Previous)
+	}
+	return r, err
+}
+
+// build is Build for a fabric without the links of pendant switches.
+func build(f *fabric.Fabric, opt Options, list []pendant) (Result, error) {
 	kinds, hints := kindsOf(f, &opt)
 	g := newHinted(f, kinds)
 	if g.n == 0 {
@@ -169,6 +179,7 @@ func Build(f *fabric.Fabric, opt Options) (Result, error) {
 	if g.top == 0 {
 		return Result{}, ErrNoLIDs
 	}
+	g.apart = g.pairsOf(list)
 	roots, lack := rootsOf(f, opt.Roots)
 	hints = slices.Concat(hints, lack, g.weighHops(opt.HopWeights), g.orderHosts(opt.HostOrder))
 	b := &builder{graph: g, prev: opt.Previous, prior: g.placesOf(opt.Order), roots: roots}

@@ -37,6 +37,7 @@ type graph struct {
 	top    int      // highest LID
 	first  []ib.LID // by LID: the LID in dests that represents it, nil if dests has all
 	ends   []int32  // indices of Fabric.EndPorts in the order of hosts, nil for their own
+	apart  int      // pairs of switches without a way because one is pendant
 	// mostHosts is the largest of hosts.
 	mostHosts int64
 	hostSum   int64

@@ -222,14 +222,11 @@ func (o *routesOptions) ofFiles(r *fabricRoutes, f *fabric.Fabric) error {
 		replaced, r.opt.Drained = append(replaced, "drained switches"), nil
 	}
 	for _, word := range o.hints.drained {
-		n, e := explain.Nodes(f, word)
-		if e == nil && f.Nodes[n[0]].Switch == fabric.None {
-			e = fail(exitUsage, "%q is no switch", ib.Clip(word))
-		}
+		g, e := switchOf(f, word)
 		if e != nil {
 			return named(fmt.Errorf("--drained: %w", e))
 		}
-		r.opt.Drained = append(r.opt.Drained, f.Nodes[n[0]].GUID)
+		r.opt.Drained = append(r.opt.Drained, g)
 	}
 	r.hints.replaced = replaced
 	r.warnings = append(r.warnings, warnings...)

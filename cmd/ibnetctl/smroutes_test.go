@@ -198,6 +198,9 @@ func TestWhatIfScreens(t *testing.T) {
 		{"pair", pair, []string{"--off", "2"}, 0},
 		{"loop", torus, []string{"--off", "S-0001", "--routing", "minhop"}, exitFailure},
 		{"manager", three, []string{"--cut", "H-00001[1]"}, exitFailure},
+		{"drain", tree, []string{"--drain", "S-0006"}, 0},
+		{"drainleaf", tree, []string{"--drain", "S-0002"}, 0},
+		{"drainkept", fabricFile(t, gen.Ring(5, 1)), []string{"--drain", "S-0001", "--drain", "S-0003"}, exitFailure},
 	} {
 		onTerminals(t, "whatif-"+tt.name, func(width int) string {
 			code, out, e := ctl(t, width, append([]string{"sm", "whatif", "--file", tt.file}, tt.args...)...)
@@ -216,7 +219,8 @@ func TestWhatIfScreens(t *testing.T) {
 		code int
 		want string
 	}{
-		{nil, exitUsage, "name a cable with --cut NODE[PORT] or a node with --off NODE"},
+		{nil, exitUsage, "name a cable with --cut NODE[PORT], a node with --off NODE or a switch with --drain SWITCH"},
+		{[]string{"--drain", "H-00001"}, exitUsage, `--drain: "H-00001" is no switch`},
 		{[]string{"--off", "S-0001[2]"}, exitNoSuch, `--off: "S-0001[2]" names a port; to cut its cable: --cut`},
 		{[]string{"--cut", "S-0001"}, exitUsage, `--cut: S-0001 has several ports: name one as in "S-0001[1]"`},
 		{[]string{"--cut", "nobody[1]"}, exitNoSuch, `--cut: "nobody" is no name, GUID or LID in the fabric`},
@@ -374,7 +378,7 @@ func foretell(t *testing.T, f *fabric.Fabric, cfg engine.Config, drain []ib.GUID
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := whatIf(r, []string{cable}, nil)
+	c, _, err := whatIf(r, &changes{cut: []string{cable}})
 	if err != nil {
 		t.Fatal(err)
 	}

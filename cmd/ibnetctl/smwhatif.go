@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/ib"
+	"ibnetworkd/sm/control"
 	"ibnetworkd/sm/explain"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/route"
@@ -21,19 +23,20 @@ const maxListed = 10
 
 func (a *app) smWhatIfCmd() *cobra.Command {
 	var o routesOptions
-	var cut, off []string
+	var x changes
 	c := &cobra.Command{
-		Use: "whatif", Short: "print what cut cables and nodes that are off would change", Args: cobra.NoArgs,
+		Use: "whatif", Short: "print what cut cables, nodes that are off and drained switches would change", Args: cobra.NoArgs,
 		Annotations: map[string]string{paged: "yes"},
-		Long: `Computes the forwarding tables for the fabric without some cables and nodes, as
-ibnetsm would from the tables in force, and compares: the engine, the busiest link in
-flows (ordered pairs of hosts, more on slower links), credit loops, the paths that
-move or get another service level, the hosts that are asked to register again for
-that, the hosts that cannot be reached any more, and what is to be written to switches
-and hosts for it; what the manager reads is not counted. Nothing is changed.
+		Long: `Computes the forwarding tables for the fabric without some cables and nodes, or with
+routes that avoid some switches as after ibnetctl sm drain, as ibnetsm would from the
+tables in force, and compares: the engine, the busiest link in flows (ordered pairs of
+hosts, more on slower links), credit loops, the paths that move or get another service
+level, the hosts that are asked to register again for that, the hosts that cannot be
+reached any more, and what is to be written to switches and hosts for it; what the
+manager reads is not counted. Nothing is changed.
 
 The exit status is 1 if more is lost than was named: hosts that are not off cannot be
-reached, or a credit loop appears.
+reached, or a credit loop appears; and if a switch cannot be drained.
 
 The tables in force are those of the switches, read from a port of this host with
 subnet management packets, which needs root. With --file they are computed. Hints for
@@ -46,45 +49,82 @@ but for those that are given.
 several times.`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(cut)+len(off) == 0 {
-				return fail(exitUsage, "name a cable with --cut NODE[PORT] or a node with --off NODE")
+			if len(x.cut)+len(x.off)+len(x.drain) == 0 {
+				return fail(exitUsage, "name a cable with --cut NODE[PORT], a node with --off NODE or a switch with --drain SWITCH")
 			}
 			return a.withRoutes(cmd, &o, func(_ context.Context, _ probe.Conn, r *fabricRoutes) error {
-				x, err := whatIf(r, cut, off)
+				c, drained, err := whatIf(r, &x)
 				if err != nil {
 					return err
 				}
-				return a.showWhatIf(r, x)
+				return a.showWhatIf(r, c, drained)
 			})
 		},
 	}
 	f := c.Flags()
-	f.StringArrayVar(&cut, "cut", nil, "without the cable at `NODE[PORT]`")
-	f.StringArrayVar(&off, "off", nil, "without `NODE`")
+	f.StringArrayVar(&x.cut, "cut", nil, "without the cable at `NODE[PORT]`")
+	f.StringArrayVar(&x.off, "off", nil, "without `NODE`")
+	f.StringArrayVar(&x.drain, "drain", nil, "with routes that avoid `SWITCH`")
 	o.flags(a, c)
 	_ = c.RegisterFlagCompletionFunc("cut", o.completeNodes)
 	_ = c.RegisterFlagCompletionFunc("off", o.completeNodes)
+	_ = c.RegisterFlagCompletionFunc("drain", o.completeNodes)
 	return c
 }
 
-// whatIf compares the routes of a fabric with those without cables and nodes.
-func whatIf(r *fabricRoutes, cut, off []string) (*explain.Change, error) {
+// changes are what whatif supposes, by the words of the user.
+type changes struct{ cut, off, drain []string }
+
+// whatIf compares the routes of a fabric with those without cables and nodes and with
+// other drained switches, which it describes.
+func whatIf(r *fabricRoutes, x *changes) (*explain.Change, []control.Drain, error) {
 	var ports, nodes []int32
-	for _, w := range cut {
+	for _, w := range x.cut {
 		p, err := explain.Cable(r.Fabric, w)
 		if err != nil {
-			return nil, named(fmt.Errorf("--cut: %w", err))
+			return nil, nil, named(fmt.Errorf("--cut: %w", err))
 		}
 		ports = append(ports, p)
 	}
-	for _, w := range off {
+	for _, w := range x.off {
 		n, err := explain.Nodes(r.Fabric, w)
 		if err != nil {
-			return nil, named(fmt.Errorf("--off: %w", err))
+			return nil, nil, named(fmt.Errorf("--off: %w", err))
 		}
 		nodes = append(nodes, n...)
 	}
-	return explain.Compare(r.Routes, nodes, ports, r.opt)
+	var drain []ib.GUID
+	for _, w := range x.drain {
+		g, err := switchOf(r.Fabric, w)
+		if err != nil {
+			return nil, nil, named(fmt.Errorf("--drain: %w", err))
+		}
+		drain = append(drain, g)
+	}
+	opt := r.opt
+	opt.Drained = slices.Concat(opt.Drained, drain)
+	slices.Sort(opt.Drained)
+	opt.Drained = slices.Compact(opt.Drained)
+	c, err := explain.Compare(r.Routes, nodes, ports, opt)
+	if err != nil {
+		return nil, nil, err
+	}
+	drained := slices.DeleteFunc(control.Drained(c.After.Fabric, opt.Drained), func(d control.Drain) bool {
+		return !slices.Contains(drain, d.GUID)
+	})
+	return c, drained, nil
+}
+
+// switchOf is the node GUID of the one switch that a word means.
+func switchOf(f *fabric.Fabric, word string) (ib.GUID, error) {
+	n, err := explain.Nodes(f, word)
+	switch {
+	case err != nil:
+		return 0, err
+	case len(n) != 1 || f.Nodes[n[0]].Switch == fabric.None:
+		return 0, fail(exitUsage, "%q is no switch", ib.Clip(word))
+	}
+	return f.Nodes[n[0]].GUID, nil
 }
 
 // routesSummary is one side of a comparison.
@@ -110,13 +150,16 @@ func routesSummary(r *explain.Routes, loop []string) answer.RoutesSummary {
 // tenths rounds to one digit behind the point.
 func tenths(v float64) float64 { return math.Round(v*10) / 10 }
 
-func whatIfAnswer(r *fabricRoutes, c *explain.Change) answer.WhatIf {
+func whatIfAnswer(r *fabricRoutes, c *explain.Change, drained []control.Drain) answer.WhatIf {
 	f := r.Fabric
 	out := answer.WhatIf{Schema: answer.Schema, OK: !c.Worse(), Source: r.source, Live: r.Live, EngineNote: r.note,
 		Hints:  r.hints.answer(&r.opt),
 		Before: routesSummary(c.Before, c.LoopBefore), After: routesSummary(c.After, c.LoopAfter), Pairs: c.Pairs, Moved: c.Moved, Lost: c.Lost,
 		Unreachable: []string{}, Entries: c.Entries, Blocks: c.Blocks, Written: c.Written, SMPs: c.Blocks + c.Tops,
-		Levels: c.Levels, Register: c.Register}
+		Levels: c.Levels, Register: c.Register, Drained: drained}
+	for _, d := range drained {
+		out.OK = out.OK && len(d.Kept) == 0
+	}
 	for _, e := range c.Unreachable {
 		out.Unreachable = append(out.Unreachable, f.PortName(e))
 	}
@@ -129,8 +172,8 @@ func whatIfAnswer(r *fabricRoutes, c *explain.Change) answer.WhatIf {
 	return out
 }
 
-func (a *app) showWhatIf(r *fabricRoutes, c *explain.Change) error {
-	x := whatIfAnswer(r, c)
+func (a *app) showWhatIf(r *fabricRoutes, c *explain.Change, drained []control.Drain) error {
+	x := whatIfAnswer(r, c, drained)
 	var err error
 	if !x.OK {
 		err = &exitError{code: exitFailure}
@@ -191,6 +234,9 @@ func (a *app) showWhatIf(r *fabricRoutes, c *explain.Change) error {
 	a.field("To write", fmt.Sprintf("%d %s in %d %s of %d %s: %d %s (multicast tables not counted)",
 		x.Entries, plural(x.Entries, "entry", "entries"), x.Blocks, plural(x.Blocks, "block", "blocks"),
 		x.Written, plural(x.Written, "switch", "switches"), x.SMPs, plural(x.SMPs, "SMP", "SMPs")))
+	for _, d := range x.Drained {
+		a.field("Drained", d.Words())
+	}
 	if len(x.Unreachable) > 0 {
 		a.field("Unreachable", a.paint(bad, listed(x.Unreachable)))
 	} else {

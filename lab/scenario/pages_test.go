@@ -26,6 +26,7 @@ var pageExceptions = []struct {
 	{"", "mstconfig", false, "for a card with firmware"},
 	{"roce", "rping ", false, "is for two hosts: TestSoftRoCE and TestRPingBetweenCards run it between two"},
 	{"cluster", "apt install", false, "has no package in the guest: TestPackage"},
+	{"cluster", "drain", false, "needs a switch: TestWhatIfScreens, TestDrainScreens and TestDrainAfterTakeover"},
 	{"initramfs", "initramfs -", false, "needs initramfs-tools and the modules of a kernel"},
 	{"initramfs", "lsinit", false, "needs an initramfs"},
 	{"initramfs", "dracut --", false, "needs dracut and the modules of a kernel"},

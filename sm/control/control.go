@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/guidfile"
 )
 
@@ -51,6 +52,29 @@ type Drain struct {
 	Hosts []string `json:"hosts,omitempty"`
 	// Kept are ports to which only this switch leads: routes go through it as before.
 	Kept []string `json:"kept,omitempty"`
+}
+
+// Drained describes drained switches of a fabric, in the order of their GUIDs.
+func Drained(f *fabric.Fabric, switches []ib.GUID) []Drain {
+	_, ds := f.Drained(switches)
+	out := make([]Drain, 0, len(ds))
+	for _, d := range ds {
+		c := Drain{GUID: d.GUID}
+		if d.Node != fabric.None {
+			c.Name = f.Nodes[d.Node].Name()
+		}
+		if d.Via != fabric.None {
+			c.Via = f.Nodes[d.Via].Name()
+		}
+		for _, p := range d.Hosts {
+			c.Hosts = append(c.Hosts, f.PortName(p))
+		}
+		for _, p := range d.Behind {
+			c.Kept = append(c.Kept, f.PortName(p))
+		}
+		out = append(out, c)
+	}
+	return out
 }
 
 // Words say what becomes of the switch.

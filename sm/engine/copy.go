@@ -139,6 +139,7 @@ func (s *Subnet) copyRegistrations(ctx context.Context, version uint64) error {
 		s.log.Info("copied the master's registrations", "memberships", regs.Members(), "duration",
 			time.Since(began).Round(time.Microsecond).String())
 	}
+	s.adoptDrains(regs.Levels().Drained)
 	// All tables have at least what the version has; what is newer was not answered.
 	s.copied.regs, s.copied.version, s.copied.at = &regs, version, at
 	// Most of the time is for other things.

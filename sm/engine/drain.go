@@ -7,6 +7,7 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/control"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
 )
 
 // drainMost bounds the switches that routes avoid.
@@ -14,7 +15,7 @@ const drainMost = 1024
 
 // Drain has routes avoid switches from now on, and no longer avoid others, and gives
 // those that are avoided then. It is kept in Config.Drains. ok is false when Run has
-// ended or there would be too many.
+// ended or there would be too many, and of a standby that has those of the master.
 func (s *Subnet) Drain(add, remove []ib.GUID) (now []control.Drain, ok bool) {
 	done := make(chan struct{})
 	s.do(func() {
@@ -22,7 +23,7 @@ func (s *Subnet) Drain(add, remove []ib.GUID) (now []control.Drain, ok bool) {
 		next := slices.Concat(s.drained, add)
 		next = slices.DeleteFunc(next, func(g ib.GUID) bool { return slices.Contains(remove, g) })
 		slices.Sort(next)
-		if next = slices.Compact(next); len(next) > drainMost {
+		if next = slices.Compact(next); len(next) > drainMost || s.elect.State() == mad.SMStandby && s.copied.regs != nil {
 			return
 		}
 		if ok = true; !slices.Equal(next, s.drained) {
@@ -40,6 +41,16 @@ func (s *Subnet) Drain(add, remove []ib.GUID) (now []control.Drain, ok bool) {
 	case <-s.stopped:
 		return nil, false
 	}
+}
+
+// adoptDrains has a standby avoid what the master avoids, when it is master.
+func (s *Subnet) adoptDrains(of []ib.GUID) {
+	if slices.Equal(of, s.drained) || len(of) > drainMost {
+		return
+	}
+	s.drained = slices.Clone(of)
+	s.saveDrains()
+	s.log.Info("drained switches are those of the master", "switches", len(of))
 }
 
 // loadDrains reads the switches that were drained when a manager of this port ran last.
@@ -91,25 +102,7 @@ func (s *Subnet) drains(f *fabric.Fabric) []control.Drain {
 		}
 		return out
 	}
-	_, ds := f.Drained(s.drained)
-	out := make([]control.Drain, 0, len(ds))
-	for _, d := range ds {
-		c := control.Drain{GUID: d.GUID}
-		if d.Node != fabric.None {
-			c.Name = f.Nodes[d.Node].Name()
-		}
-		if d.Via != fabric.None {
-			c.Via = f.Nodes[d.Via].Name()
-		}
-		for _, p := range d.Hosts {
-			c.Hosts = append(c.Hosts, f.PortName(p))
-		}
-		for _, p := range d.Behind {
-			c.Kept = append(c.Kept, f.PortName(p))
-		}
-		out = append(out, c)
-	}
-	return out
+	return control.Drained(f, s.drained)
 }
 
 // sayDrains logs what new routes avoid.

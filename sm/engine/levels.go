@@ -36,7 +36,7 @@ func (w *sweep) setLevels(context.Context) error {
 	}
 	used := s.prog.levels.sl != nil || next.sl != nil
 	s.prog.levels = next.withGone(&s.prog.levels, w.f)
-	l := sa.Levels{SL: s.prog.levels.sl, At: s.prog.levels.at, Trunk: s.prog.want.trunk}
+	l := sa.Levels{SL: s.prog.levels.sl, At: s.prog.levels.at, Trunk: s.prog.want.trunk, Drained: slices.Clone(s.drained)}
 	if s.prog.want.levels > 1 && s.prog.want.engine != route.FatTree {
 		l.Order = s.prog.want.order // what decides whether there are levels
 	}

@@ -132,7 +132,8 @@ func TestCopyLevels(t *testing.T) {
 	}
 	l.Trunk, l.Order = []uint8{3, 0, 5}, []ib.GUID{2, 3, 1}
 	one := Levels{At: l.At, Order: l.Order}
-	for _, want := range []Levels{l, one, {}} {
+	drained := []ib.GUID{2, 0x4242}
+	for _, want := range []Levels{l, one, {}, {At: l.At, SL: l.SL, Drained: drained}, {Drained: drained}} {
 		v := w.s.Version()
 		w.s.SetLevels(want)
 		if w.s.Version() == v {
@@ -148,7 +149,13 @@ func TestCopyLevels(t *testing.T) {
 		if got := r.Levels(); err != nil || !got.equal(&want) || (got.SL == nil) != (want.SL == nil) {
 			t.Errorf("%d of %d switches, trunk %v, order %v, %v", len(got.At), len(want.At), got.Trunk, got.Order, err)
 		}
-		if len(want.At) > 0 {
+		if want.Drained != nil {
+			b := tables[0]
+			tables[0] = append(b, b[len(b)-mad.PathLevelsRecordLen:]...)
+			if _, err := ParseRegistrations(tables); err == nil {
+				t.Error("a switch that is drained twice is accepted")
+			}
+		} else if len(want.At) > 0 {
 			b := tables[0]
 			tables[0] = b[:len(b)-mad.PathLevelsRecordLen]
 			if _, err := ParseRegistrations(tables); want.SL != nil && err == nil {

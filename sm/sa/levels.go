@@ -16,10 +16,13 @@ type Levels struct {
 	At    []ib.GUID    // node GUIDs of switches, at last of some that are gone
 	Trunk []uint8      // route.Result.Trunk, by index of At without those; nil for none
 	Order []ib.GUID    // route.Result.Order
+	// Drained are switches that routes avoid, whether they are in the fabric or not.
+	Drained []ib.GUID
 }
 
 func (l *Levels) equal(o *Levels) bool {
 	return slices.Equal(l.At, o.At) && slices.Equal(l.Trunk, o.Trunk) && slices.Equal(l.Order, o.Order) &&
+		slices.Equal(l.Drained, o.Drained) &&
 		slices.EqualFunc(l.SL, o.SL, func(a, b []uint8) bool { return slices.Equal(a, b) })
 }
 
@@ -62,6 +65,11 @@ func (q *query) pathLevels() mad.Status {
 			}
 		}
 	}
+	for _, g := range l.Drained {
+		r := mad.PathLevelsRecord{Switch: g, Drained: true}
+		q.out = r.Append(q.out)
+		q.took()
+	}
 	return mad.StatusOK
 }
 
@@ -69,6 +77,16 @@ var errLevels = errors.New("the service levels of paths are incomplete")
 
 // parseLevels reads what pathLevels gave.
 func parseLevels(records []mad.PathLevelsRecord) (l Levels, err error) {
+	first := slices.IndexFunc(records, func(r mad.PathLevelsRecord) bool { return r.Drained })
+	if first >= 0 {
+		for i := range records[first:] {
+			if r := &records[first+i]; !r.Drained || r.Switch == 0 || i > 0 && r.Switch <= records[first+i-1].Switch {
+				return Levels{}, errLevels
+			}
+			l.Drained = append(l.Drained, records[first+i].Switch)
+		}
+		records = records[:first]
+	}
 	if len(records) == 0 {
 		return l, nil
 	}

@@ -8,6 +8,7 @@ import (
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/explain"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/mad"
 )
 
 // drain drains or undrains a switch of each subnet, by name or GUID; without a word it
@@ -29,6 +30,8 @@ func (m *Manager) drain(subs []*engine.Subnet, on bool, word string) []control.D
 			}
 			if now, ok := s.Drain(add, remove); ok {
 				r.Drained = now
+			} else if x.State == mad.SMStandby.String() {
+				r.Problem = "a standby that has the drained switches of the master; run this on the host of the master"
 			} else {
 				r.Problem = "too many switches are drained, or the manager ends"
 			}

@@ -120,7 +120,9 @@ type WhatIf struct {
 	Blocks      int      `json:"blocks"`           // that they are in
 	Written     int      `json:"switches_written"` // that these are in
 	SMPs        int      `json:"smps"`             // that write them, without multicast tables
-	Warnings    []string `json:"warnings"`
+	// Drained are the switches that were named with --drain.
+	Drained  []control.Drain `json:"drained,omitempty"`
+	Warnings []string        `json:"warnings"`
 }
 
 // RoutesSummary is what forwarding tables do. Flows count more on slower links.

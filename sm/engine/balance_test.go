@@ -156,3 +156,69 @@ func TestFirstTablesFarFromBest(t *testing.T) {
 		})
 	}
 }
+
+// When the engine leaves ftree or dor and the busiest link gets busier, beside what the
+// cabling allows, the log warns of it with both figures, however little that is.
+func TestEngineLeft(t *testing.T) {
+	// A cable between two leaves in the place of a host on each.
+	tree := gen.FatTree3(8, 4, 4)
+	var at [2]int32
+	for i, sw := range []int{4, 0} {
+		first, count := tree.PortRange(tree.Switches[sw].Node)
+		for p := first + count - 1; p > first; p-- {
+			if q := tree.Ports[p].Peer; q != fabric.None && tree.Nodes[tree.Ports[q].Node].Switch == fabric.None && q != tree.SMPort {
+				at[i], tree.Ports[q].Peer = p, fabric.None
+				break
+			}
+		}
+	}
+	tree.Ports[at[0]].Peer, tree.Ports[at[1]].Peer = at[1], at[0]
+	for _, c := range []struct {
+		was   string
+		f     *fabric.Fabric
+		port  int32
+		added bool
+	}{
+		{route.FatTree, tree, at[0], true},
+		{route.DOR, gen.Torus([]int{5, 5}, 2), fabric.None, false},
+	} {
+		inWorld(t, c.f, simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
+			if !c.added {
+				c.port, _ = f.PortRange(f.Switches[7].Node)
+				c.port++
+			}
+			node, num := f.Nodes[f.Ports[c.port].Node].GUID, f.Ports[c.port].Num
+			must := func(err error) {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.added {
+				must(w.sim.Cut(node, num))
+			}
+			var log testkit.Buffer
+			s, _ := w.manager(f.SMPort, engine.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+			time.Sleep(5 * time.Second)
+			x := s.Snapshot()
+			if c.added {
+				must(w.sim.Restore(node, num))
+			} else {
+				must(w.sim.Cut(node, num))
+			}
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			y := s.Snapshot()
+			was, is := x.BusiestLink/x.AtBest, y.BusiestLink/y.AtBest
+			if x.Routing != c.was || y.Routing == c.was || is <= was || is > 2*was {
+				t.Fatalf("%s with %v of %v, then %s with %v of %v: not the case that is meant", x.Routing, x.BusiestLink, x.AtBest,
+					y.Routing, y.BusiestLink, y.AtBest)
+			}
+			want := fmt.Sprintf("level=WARN msg=\"routes are less balanced than before\" ibdev=sim0 port=1 busiest_link_flows=%v "+
+				"at_best=%v before=%v",
+				y.BusiestLink, y.AtBest, x.BusiestLink)
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("%s: the log lacks %s:\n%s", c.was, want, log.String())
+			}
+		})
+	}
+}

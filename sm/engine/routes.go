@@ -80,7 +80,7 @@ func levels(q *qos.Options) int {
 }
 
 // fallFactor is by how much the busiest link may get busier, beside what the
-// cabling allows, before that is a warning.
+// cabling allows, before that is a warning; where the engine stays.
 const fallFactor = 2
 
 // treeFactor and otherFactor are how many times what the cabling allows the busiest link of
@@ -89,7 +89,7 @@ const fallFactor = 2
 const treeFactor, otherFactor = 2, 3
 
 // compareRoutes warns when the first tables are much worse than the cabling allows, or tables
-// are much worse than the last.
+// are much worse than the last, or at all worse because the engine leaves ftree or dor.
 func (s *Subnet) compareRoutes(r *route.Result) {
 	old := &s.prog.want
 	if old.lft != nil && old.engine != r.Engine {
@@ -111,11 +111,19 @@ func (s *Subnet) compareRoutes(r *route.Result) {
 		}
 		s.log.Warn("routes are far less balanced than the cabling allows", args...)
 	}
-	if old.worst == 0 || old.bound == 0 || r.Bound == 0 || r.Worst/r.Bound <= fallFactor*old.worst/old.bound {
+	least := float64(fallFactor)
+	if old.engine != r.Engine && (old.engine == route.FatTree || old.engine == route.DOR) {
+		least = 1
+	}
+	if old.worst == 0 || old.bound == 0 || r.Bound == 0 || r.Worst/r.Bound <= least*old.worst/old.bound {
 		return
 	}
-	s.log.Warn("routes are less balanced than before", "busiest_link_flows", math.Round(r.Worst), "at_best", math.Round(r.Bound),
-		"before", math.Round(old.worst), "at_best_before", math.Round(old.bound), "routing", r.Engine, "routing_before", old.engine)
+	args := []any{"busiest_link_flows", math.Round(r.Worst), "at_best", math.Round(r.Bound), "before", math.Round(old.worst),
+		"at_best_before", math.Round(old.bound), "routing", r.Engine, "routing_before", old.engine}
+	if r.NoTree != "" {
+		args = append(args, "why_not_ftree", r.NoTree)
+	}
+	s.log.Warn("routes are less balanced than before", args...)
 }
 
 // levelTo is the service level between the manager and an end port, which is

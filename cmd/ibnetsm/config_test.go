@@ -224,7 +224,7 @@ func TestReloadKeepsSettingsThatCannotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	d := &daemon{opts: &o, begun: &now, log: textLog(&log), level: new(slog.LevelVar), status: &notifier{}}
+	d := &daemon{opts: &o, begun: &now, log: textLog(&log), level: new(slog.LevelVar), status: &notifier{}, service: true}
 	if err := d.configure(&now); err != nil {
 		t.Fatal(err)
 	}
@@ -246,8 +246,28 @@ func TestReloadKeepsSettingsThatCannotStart(t *testing.T) {
 	if err := d.reload(); !errors.Is(err, errRestart) {
 		t.Errorf("%v; %s", err, &log)
 	}
-	if d.status.note != "" {
-		t.Errorf("status %q", d.status.note)
+	if d.status.note != "" || !strings.Contains(log.String(), `level=INFO msg="settings changed that need a restart" options=log-file`) {
+		t.Errorf("status %q\n%s", d.status.note, &log)
+	}
+	// One that nothing starts again goes on, with what it can apply.
+	d.service = false
+	log.Reset()
+	if err := os.Chmod(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write(strings.Replace(good, "priority = 3", "priority = 7", 1) + "lmc = 2\nsm-key = 0x77\nwindow = 8\n")
+	if err := d.reload(); err != nil {
+		t.Error(err)
+	}
+	if c := d.config.Load(); c.Priority != 7 || c.Window != 8 || c.LMC != 0 || c.SMKey != 1 {
+		t.Errorf("in use are %+v", c)
+	}
+	for _, want := range []string{`level=WARN msg="settings changed that need a restart, the former ones stay; restart ibnetsm to apply them" ` +
+		`options="lmc, sm-key"`, "priority=7"} {
+		if !strings.Contains(log.String(), want) || !strings.Contains(d.status.note, "restart ibnetsm to apply: lmc, sm-key") ||
+			strings.Contains(log.String(), "0x77") {
+			t.Errorf("status %q; the log lacks %q:\n%s", d.status.note, want, &log)
+		}
 	}
 }
 

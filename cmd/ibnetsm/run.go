@@ -9,17 +9,17 @@ import (
 	"os/signal"
 	"reflect"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"ibnetworkd/ib/partition"
 	"ibnetworkd/internal/version"
 	"ibnetworkd/sm/engine"
-	"ibnetworkd/sm/route"
 	"ibnetworkd/sm/serve"
 )
 
@@ -52,6 +52,7 @@ type daemon struct {
 	level   *slog.LevelVar
 	status  *notifier
 	manager *serve.Manager
+	service bool // of systemd, which starts it again when it ends for new settings
 	config  atomic.Pointer[engine.Config]
 	logTo   logFile
 }
@@ -82,7 +83,7 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
-	d := &daemon{opts: o, begun: &now, level: new(slog.LevelVar), status: &notifier{}}
+	d := &daemon{opts: o, begun: &now, level: new(slog.LevelVar), status: &notifier{}, service: os.Getenv("NOTIFY_SOCKET") != ""}
 	out := io.Writer(os.Stderr)
 	if now.logFile != "" {
 		if err := d.logTo.open(&now); err != nil {
@@ -184,8 +185,9 @@ func (d *daemon) configure(now *options) error {
 	return nil
 }
 
-// reload reads the settings again and sweeps. An error means that only a restart
-// can apply them; settings that cannot be used change nothing.
+// reload reads the settings again, applies what a running manager can, and sweeps. An
+// error means that a service of systemd must end to apply the rest: its unit starts it
+// again. Any other goes on with the former ones. Settings that cannot be used change nothing.
 func (d *daemon) reload() error {
 	if d.begun.logFile != "" {
 		if err := d.logTo.open(d.begun); err != nil {
@@ -213,11 +215,24 @@ func (d *daemon) reload() error {
 	if err := opts.keepGood(); err != nil {
 		d.log.Warn("cannot save the partitions for a start with a bad file", "err", err)
 	}
-	next.LIDs = d.config.Load().LIDs // for a port that appears later
-	was := d.config.Swap(&next)
+	was := d.config.Load()
 	if restart {
-		d.log.Info("settings changed that need a restart")
-		return errRestart
+		changed := strings.Join(opts.needRestart(d.begun, !reflect.DeepEqual(next.QoSPolicy, was.QoSPolicy)), ", ")
+		if d.service {
+			d.log.Info("settings changed that need a restart", "options", changed)
+			return errRestart
+		}
+		d.log.Warn("settings changed that need a restart, the former ones stay; restart ibnetsm to apply them", "options", changed)
+		d.status.problem("restart ibnetsm to apply: " + changed)
+	}
+	next = applied(*was, next) // also for a port that appears later
+	d.config.Store(&next)
+	if !reflect.DeepEqual(timing(*was), timing(next)) {
+		d.log.Info("priority or intervals changed", "priority", next.Priority, "sweep", next.Sweep.String(), "poll", next.Poll.String(),
+			"window", next.Window, "timeout", next.Timeout.String(), "retries", max(0, next.Retries))
+		for _, s := range d.manager.Subnets() {
+			s.Adjust(next)
+		}
 	}
 	if !reflect.DeepEqual(next.Names, was.Names) {
 		for _, s := range d.manager.Subnets() {
@@ -275,10 +290,55 @@ var errRestart = errors.New("settings changed that need a restart")
 // subnet manager can apply.
 func sameFixed(a, b engine.Config) bool {
 	for _, c := range []*engine.Config{&a, &b} {
-		c.Partitions, c.Names, c.Log, c.Store, c.Drains, c.Routes, c.Changed = partition.Config{}, nil, nil, nil, nil, nil, nil
-		c.Route, c.PrefixRoutes, c.LIDs = route.Options{}, nil, nil // LIDs are for a start
+		*c = applied(*c, engine.Config{})
+		c.Log, c.Store, c.Drains, c.Routes, c.Changed, c.LIDs = nil, nil, nil, nil, nil, nil // LIDs are for a start
 	}
 	return reflect.DeepEqual(a, b)
+}
+
+// applied is a configuration with what a running subnet manager can apply of another.
+func applied(c, next engine.Config) engine.Config {
+	c.Partitions, c.Names, c.Route, c.PrefixRoutes = next.Partitions, next.Names, next.Route, next.PrefixRoutes
+	c.Priority, c.Sweep, c.Poll, c.Window, c.Timeout, c.Retries = next.Priority, next.Sweep, next.Poll, next.Window, next.Timeout, next.Retries
+	c.Reregister = next.Reregister
+	return c
+}
+
+// timing is what engine.Subnet.Adjust applies.
+func timing(c engine.Config) any {
+	return []any{c.Priority, c.Sweep, c.Poll, c.Window, c.Timeout, c.Retries, c.Reregister}
+}
+
+// applicable are the options that a running manager applies, or that name files whose
+// content counts.
+var applicable = []string{"partitions", "partition", "node-name-map", "routing", "root-guid-file", "cn-guid-file", "io-guid-file",
+	"hop-weights-file", "guid-routing-order-file", "guid2lid", "prefix-routes-file", "priority", "sweep", "poll", "window", "timeout",
+	"retries", "reregister", "verbose", "config", "settings", "keys-file", "qos-policy"}
+
+// needRestart names the options that differ from those at the start and are not applied.
+func (o *options) needRestart(begun *options, policy bool) (names []string) {
+	now, was := o.values(), begun.values()
+	for name := range now {
+		if now[name] != was[name] && !slices.Contains(applicable, name) {
+			names = append(names, name)
+		}
+	}
+	if policy {
+		names = append(names, "qos-policy")
+	}
+	slices.Sort(names)
+	return names
+}
+
+// values are the options by the names of their flags.
+func (o *options) values() map[string]string {
+	var bound options
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	bound.bind(f)
+	bound = *o
+	out := map[string]string{}
+	f.VisitAll(func(g *pflag.Flag) { out[g.Name] = g.Value.String() })
+	return out
 }
 
 func (o *options) setLevel(l *slog.LevelVar) {

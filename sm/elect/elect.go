@@ -96,6 +96,10 @@ func (m *Machine) State() mad.SMState { return m.state }
 // SetGUID corrects this manager's port GUID before it has decided anything.
 func (m *Machine) SetGUID(g ib.GUID) { m.cfg.Self.GUID = g }
 
+// SetPriority changes this manager's priority: what follows is for the next discovery or
+// poll to decide.
+func (m *Machine) SetPriority(p uint8) { m.cfg.Self.Priority = p }
+
 // Master is the manager that is polled while standby.
 func (m *Machine) Master() Peer { return m.master }
 

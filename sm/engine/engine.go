@@ -158,7 +158,7 @@ func New(tr transport.Transport, cfg Config) *Subnet {
 	s.rivals.said, s.rivals.refused = map[ib.GUID]time.Time{}, map[ib.GUID]time.Time{}
 	s.served = served{admin: sa.New(cfg.SA), shares: shares{}, guids: map[guidKey]mad.GUIDInfo{}, reports: newReports()}
 	s.prog.noVLs = map[ib.GUID]bool{}
-	s.win.most = max(2*cfg.Window, 64) + 16
+	s.win.most = mostOf(cfg.Window)
 	s.counters.Received = map[string]uint64{}
 	return s
 }
@@ -428,6 +428,23 @@ func (s *Subnet) SetPrefixRoutes(r []guidfile.PrefixRoute, reason string) {
 	s.do(func() {
 		s.cfg.PrefixRoutes = r
 		s.ev.apply, s.ev.resweep, s.ev.reason = true, true, reason
+	})
+}
+
+// mostOf bounds the requests under way, those beside the window included.
+func mostOf(window int) int { return max(2*window, 64) + 16 }
+
+// Adjust replaces the priority, intervals, the window and times of SMPs and which hosts
+// register again after a takeover by those of c. What is under way keeps its times.
+func (s *Subnet) Adjust(c Config) {
+	c.defaults()
+	s.do(func() {
+		o := &s.cfg
+		o.Priority, o.Sweep, o.Poll, o.Window, o.Timeout, o.Retries = c.Priority, c.Sweep, c.Poll, c.Window, c.Timeout, c.Retries
+		o.Reregister = c.Reregister
+		s.win.most = mostOf(c.Window)
+		s.elect.SetPriority(c.Priority)
+		s.publish()
 	})
 }
 

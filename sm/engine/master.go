@@ -14,6 +14,16 @@ type duties struct {
 	keyPeriod          time.Duration // 0 where no M_Key lease can run out
 }
 
+// bring moves what is due later than after its interval, which was changed.
+func (d *duties) bring(now time.Time, c *Config) {
+	if next := now.Add(c.Sweep); c.Sweep > 0 && d.light.After(next) {
+		d.light = next
+	}
+	if next := now.Add(c.Poll); d.peers.After(next) {
+		d.peers = next
+	}
+}
+
 // master serves the subnet until the state changes.
 func (s *Subnet) master(ctx context.Context) error {
 	defer func() { s.served.reports = newReports() }()
@@ -65,6 +75,7 @@ func (s *Subnet) handleEvents(ctx context.Context, d *duties) (bool, error) {
 
 // handleDue does one thing whose time has come, and reports whether there was one.
 func (s *Subnet) handleDue(ctx context.Context, d *duties, now time.Time) (bool, error) {
+	d.bring(now, &s.cfg)
 	switch {
 	case s.cfg.Sweep > 0 && !now.Before(d.light):
 		s.ev.light = true

@@ -28,10 +28,11 @@ type election struct {
 	changed func()
 }
 
-func (e *election) SetGUID(g ib.GUID) { e.Machine.SetGUID(g); e.changed() }
-func (e *election) Restart()          { e.Machine.Restart(); e.changed() }
-func (e *election) Retire()           { e.Machine.Retire(); e.changed() }
-func (e *election) Ignore(g ib.GUID)  { e.Machine.Ignore(g); e.changed() }
+func (e *election) SetGUID(g ib.GUID)   { e.Machine.SetGUID(g); e.changed() }
+func (e *election) SetPriority(p uint8) { e.Machine.SetPriority(p); e.changed() }
+func (e *election) Restart()            { e.Machine.Restart(); e.changed() }
+func (e *election) Retire()             { e.Machine.Retire(); e.changed() }
+func (e *election) Ignore(g ib.GUID)    { e.Machine.Ignore(g); e.changed() }
 
 func (e *election) Discovered(peers []elect.Peer) elect.Action {
 	defer e.changed()

@@ -152,7 +152,7 @@ func deleteAddress(b *Builder, index int, a Address, wantA []wantedAddress) {
 		for _, x := range l.Addresses {
 			ours := rec != nil && slices.ContainsFunc(rec.Addresses, func(r Address) bool { return sameAddress(r, x) })
 			wanted := slices.ContainsFunc(wantA, func(w wantedAddress) bool { return sameAddress(w.Address, x) })
-			if !sameAddress(x, a) && sameSubnet(x, now) && (!ours || wanted) {
+			if !sameAddress(x, a) && SameSubnet(x, now) && (!ours || wanted) {
 				along = append(along, x)
 			}
 		}

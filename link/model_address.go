@@ -29,7 +29,7 @@ func (m *Model) addAddress(l *Link, o AddAddress) error {
 	}
 	if !is6 {
 		for _, x := range l.Addresses {
-			if sameSubnet(x, a) {
+			if SameSubnet(x, a) {
 				a.Flags |= AddrSecondary
 			}
 		}
@@ -39,9 +39,9 @@ func (m *Model) addAddress(l *Link, o AddAddress) error {
 	return nil
 }
 
-// sameSubnet reports whether the kernel makes one of two IPv4 addresses a
+// SameSubnet reports whether the kernel makes one of two addresses of a link a
 // secondary of the other (inet_insert_ifa).
-func sameSubnet(a, b Address) bool {
+func SameSubnet(a, b Address) bool {
 	return a.Prefix.Addr().Is4() && b.Prefix.Addr().Is4() && a.Prefix.Masked() == b.Prefix.Masked()
 }
 
@@ -56,7 +56,7 @@ func (m *Model) delAddress(l *Link, a Address) error {
 	if gone.Prefix.Addr().Is4() && gone.Flags&AddrSecondary == 0 {
 		// Without promote_secondaries the secondaries go with their primary.
 		l.Addresses = slices.DeleteFunc(l.Addresses, func(x Address) bool {
-			return sameSubnet(x, gone) && x.Flags&AddrSecondary != 0 && m.Truth != nil
+			return SameSubnet(x, gone) && x.Flags&AddrSecondary != 0 && m.Truth != nil
 		})
 	}
 	has := func(ip netip.Addr) bool {

@@ -270,12 +270,6 @@ func (p *indexer) movable(a member) (out []member) {
 // protoKernelLinkLocal is IFAPROT_KERNEL_LL (if_addr.h).
 const protoKernelLinkLocal = 3
 
-// sameSubnet reports whether the kernel makes one of two addresses of a link a
-// secondary of the other.
-func sameSubnet(a, b link.Address) bool {
-	return a.Prefix.Addr().Is4() && b.Prefix.Addr().Is4() && a.Prefix.Masked() == b.Prefix.Masked()
-}
-
 // find gives the fewest addresses that have to be removed with a, and the number
 // of fillers, so that a has the wanted index when it is added again. The addresses
 // of this daemon in the same subnet always go along, so that a comes first again.
@@ -283,7 +277,7 @@ func (p *indexer) find(a member) (moved []member, fillers int, ok bool) {
 	all := p.movable(a)
 	var with, rest []member
 	for _, m := range all {
-		if m.on == a.on && sameSubnet(m.addr, a.addr) {
+		if m.on == a.on && link.SameSubnet(m.addr, a.addr) {
 			with = append(with, m)
 		} else {
 			rest = append(rest, m)
@@ -345,7 +339,7 @@ func (p *indexer) safe(gone []member) bool {
 			continue
 		}
 		for _, x := range l.Addresses {
-			if sameSubnet(x, m.addr) && !slices.ContainsFunc(gone, func(o member) bool { return o.on == m.on && o.addr.Prefix == x.Prefix }) {
+			if link.SameSubnet(x, m.addr) && !slices.ContainsFunc(gone, func(o member) bool { return o.on == m.on && o.addr.Prefix == x.Prefix }) {
 				return false
 			}
 		}

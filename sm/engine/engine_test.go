@@ -44,20 +44,15 @@ func TestFirstSweepSMPs(t *testing.T) {
 		if testing.Short() && tt.opensm > 50_000 {
 			continue
 		}
-		tt := struct {
-			name         string
-			f            *fabric.Fabric
-			want, opensm int
-			most         float64
-		}{tt.name, tt.f(), tt.want, tt.opensm, tt.most}
+		f := tt.f()
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, tt.f, simfabric.Options{})
+				w := newWorld(t, f, simfabric.Options{})
 				defer w.close()
-				s, _ := w.manager(tt.f.SMPort, engine.Config{Sweep: -1})
+				s, _ := w.manager(f.SMPort, engine.Config{Sweep: -1})
 				synctest.Wait()
-				if len(tt.f.EndPorts) < 300 {
-					if err := w.check(tt.f.SMPort, s); err != nil {
+				if len(f.EndPorts) < 300 {
+					if err := w.check(f.SMPort, s); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -66,13 +61,13 @@ func TestFirstSweepSMPs(t *testing.T) {
 				}
 				// Ports without a link are read again once: one may have come up before
 				// its switch was configured.
-				for _, more := range []int{unlinked(tt.f), 0} {
+				for _, more := range []int{unlinked(f), 0} {
 					before := w.total()
 					s.Resweep(false, "test")
 					synctest.Wait()
-					if n := w.total() - before; n != len(tt.f.Switches)+more {
+					if n := w.total() - before; n != len(f.Switches)+more {
 						t.Errorf("a resweep with nothing changed takes %d SMPs, want one for each of %d switches and %d ports without a link", n,
-							len(tt.f.Switches), more)
+							len(f.Switches), more)
 					}
 				}
 			})

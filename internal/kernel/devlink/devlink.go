@@ -25,16 +25,10 @@ const (
 	cmdPortDel  = 8
 	cmdParamNew = 40
 
-	attrBusName         = 1
-	attrDevName         = 2
-	attrPortIndex       = 3
-	attrPortType        = 4
-	attrPortDesiredType = 5
-	attrNetdevIndex     = 6
-	attrNetdevName      = 7
-	attrIBDevName       = 8
-	attrPortFlavour     = 77
-	attrPortNumber      = 78
+	attrBusName   = 1
+	attrDevName   = 2
+	attrPortIndex = 3
+	attrPortType  = 4
 
 	family    = "devlink"
 	version   = 1
@@ -63,15 +57,6 @@ type Port struct {
 	Bus, Dev string
 	Index    uint32
 	Type     PortType // what it is
-	// Desired is what was asked for; TypeNotSet if the driver cannot change
-	// it, which distinguishes a fixed port from a port that can be both.
-	Desired PortType
-	// Netdev and IBDev name what runs on the port now; one or none is set.
-	Netdev  string
-	IfIndex int
-	IBDev   string
-	Flavour uint16 // DEVLINK_PORT_FLAVOUR_*: 0 physical
-	Number  *uint32
 }
 
 // Conn is a connection to devlink. It may be used from several goroutines.
@@ -127,18 +112,6 @@ func decodePort(b []byte) (p Port, err error) {
 			p.Index = a.Uint32()
 		case attrPortType:
 			p.Type = PortType(a.Uint16())
-		case attrPortDesiredType:
-			p.Desired = PortType(a.Uint16())
-		case attrNetdevIndex:
-			p.IfIndex = a.Index()
-		case attrNetdevName:
-			p.Netdev = a.String()
-		case attrIBDevName:
-			p.IBDev = a.String()
-		case attrPortFlavour:
-			p.Flavour = a.Uint16()
-		case attrPortNumber:
-			p.Number = new(a.Uint32())
 		}
 	}
 	return p, a.Err()

@@ -31,33 +31,30 @@ const (
 	cmdResGet  = 9
 	cmdMonitor = 28
 
-	attrDevIndex       = 1
-	attrDevName        = 2
-	attrPortIndex      = 3
-	attrCapFlags       = 4
-	attrFWVersion      = 5
-	attrNodeGUID       = 6
-	attrSysImageGUID   = 7
-	attrSubnetPrefix   = 8
-	attrLID            = 9
-	attrSMLID          = 10
-	attrLMC            = 11
-	attrPortState      = 12
-	attrPortPhysState  = 13
-	attrNodeType       = 14
-	attrResSummary     = 15
-	attrResEntry       = 16
-	attrResName        = 17
-	attrResCurr        = 18
-	attrNdevIndex      = 50
-	attrNdevName       = 51
-	attrLinkType       = 65
-	attrNetNSMode      = 66
-	attrProtocol       = 67
-	attrCopyOnFork     = 93
-	attrParentName     = 100
-	attrNameAssignType = 101
-	attrMonitorMode    = 103
+	attrDevIndex      = 1
+	attrDevName       = 2
+	attrPortIndex     = 3
+	attrCapFlags      = 4
+	attrFWVersion     = 5
+	attrNodeGUID      = 6
+	attrSysImageGUID  = 7
+	attrSubnetPrefix  = 8
+	attrLID           = 9
+	attrSMLID         = 10
+	attrLMC           = 11
+	attrPortState     = 12
+	attrPortPhysState = 13
+	attrNodeType      = 14
+	attrResSummary    = 15
+	attrResEntry      = 16
+	attrResName       = 17
+	attrResCurr       = 18
+	attrNdevIndex     = 50
+	attrNdevName      = 51
+	attrLinkType      = 65
+	attrNetNSMode     = 66
+	attrProtocol      = 67
+	attrMonitorMode   = 103
 
 	groupNotify = 4 // RDMA_NL_GROUP_NOTIFY
 )
@@ -73,24 +70,16 @@ type Device struct {
 	NodeGUID     ib.GUID
 	SysImageGUID ib.GUID
 	NodeType     uint8  // enum rdma_node_type: 1 CA, 2 switch, 4 RNIC, ...
-	CapFlags     uint64 // device capabilities (enum ib_device_cap_flags)
 	Protocol     string // "ib", "roce", "iw", "opa"; "" from kernels before 5.2
-	Parent       string // of a sub-device for SMI, "" for none
-	// NamedByUser is whether the name was set (RDMA_NAME_ASSIGN_TYPE_USER); Linux
-	// reports it from 6.12.
-	NamedByUser bool
 }
 
 // Port is a port of an RDMA device.
 type Port struct {
 	DevIndex uint32
-	DevName  string
 	Port     int // from 1
 	State    ib.PortState
 	Phys     ib.PhysState
-	// HasIB says that the InfiniBand fields were reported: LID, SMLID, LMC,
-	// SubnetPrefix and CapFlags are there on InfiniBand and OPA ports only.
-	HasIB      bool
+	// LID, SMLID, LMC, SubnetPrefix and CapFlags are there on InfiniBand and OPA ports only.
 	LID, SMLID ib.LID
 	LMC        ib.LMC
 	// SubnetPrefix is 0 also if the kernel does not know better: it remembers the
@@ -100,11 +89,9 @@ type Port struct {
 	// CapFlags is PortInfo:CapabilityMask in the low and CapabilityMask2 in
 	// the high 32 bits.
 	CapFlags uint64
-	// NetdevIndex and Netdev are the network interface of a RoCE or iWARP
-	// port; 0 and "" on InfiniBand ports and for interfaces of another network
-	// namespace.
+	// NetdevIndex is the network interface of a RoCE or iWARP port; 0 on InfiniBand ports
+	// and for interfaces of another network namespace.
 	NetdevIndex int
-	Netdev      string
 }
 
 // System is the state of the RDMA subsystem.
@@ -113,8 +100,6 @@ type System struct {
 	NetNSShared bool
 	// Monitor says that the kernel sends events to Listen.
 	Monitor bool
-	// CopyOnFork says that fork does not break registered memory.
-	CopyOnFork bool
 }
 
 // Conn is a connection to the interface. It may be used from several goroutines.
@@ -290,14 +275,8 @@ func decodeDevice(b []byte) (d Device, err error) {
 			d.SysImageGUID = ib.GUID(a.Uint64())
 		case attrNodeType:
 			d.NodeType = a.Uint8()
-		case attrCapFlags:
-			d.CapFlags = a.Uint64()
 		case attrProtocol:
 			d.Protocol = a.String()
-		case attrParentName:
-			d.Parent = a.String()
-		case attrNameAssignType:
-			d.NamedByUser = a.Uint8() == 1
 		}
 	}
 	return d, a.Err()
@@ -309,8 +288,6 @@ func decodePort(b []byte) (p Port, err error) {
 		switch a.Type() {
 		case attrDevIndex:
 			p.DevIndex = a.Uint32()
-		case attrDevName:
-			p.DevName = a.String()
 		case attrPortIndex:
 			p.Port = a.Index()
 		case attrPortState:
@@ -319,7 +296,7 @@ func decodePort(b []byte) (p Port, err error) {
 			p.Phys = ib.PhysState(a.Uint8())
 		case attrLID:
 			// u32 for OPA's extended LIDs; an InfiniBand LID has 16 bits.
-			p.LID, p.HasIB = ib.LID(a.Uint32()), true
+			p.LID = ib.LID(a.Uint32())
 		case attrSMLID:
 			p.SMLID = ib.LID(a.Uint32())
 		case attrLMC:
@@ -330,8 +307,6 @@ func decodePort(b []byte) (p Port, err error) {
 			p.CapFlags = a.Uint64()
 		case attrNdevIndex:
 			p.NetdevIndex = a.Index()
-		case attrNdevName:
-			p.Netdev = a.String()
 		}
 	}
 	return p, a.Err()
@@ -345,8 +320,6 @@ func decodeSystem(b []byte) (s System, err error) {
 			s.NetNSShared = a.Uint8() == 1
 		case attrMonitorMode:
 			s.Monitor = a.Uint8() == 1
-		case attrCopyOnFork:
-			s.CopyOnFork = a.Uint8() == 1
 		}
 	}
 	return s, a.Err()

@@ -15,10 +15,9 @@ import (
 )
 
 func deviceMessage(t testing.TB) []byte {
-	return kerneltest.Bytes(t, nl.Build().Uint32(attrDevIndex, 3).String(attrDevName, "mlx5_0").Uint32(attrPortIndex, 2).Uint64(attrCapFlags,
-		0x1234567890).
+	return kerneltest.Bytes(t, nl.Build().Uint32(attrDevIndex, 3).String(attrDevName, "mlx5_0").Uint32(attrPortIndex, 2).
 		String(attrFWVersion, "20.31.1014").Uint64(attrNodeGUID, 0x0002c903000abcde).Uint64(attrSysImageGUID, 0x0002c903000abce1).
-		Uint8(attrNodeType, 1).String(attrProtocol, "ib").Uint8(attrNameAssignType, 1))
+		Uint8(attrNodeType, 1).String(attrProtocol, "ib"))
 }
 
 func portMessage(t testing.TB) []byte {
@@ -34,7 +33,7 @@ func TestDecode(t *testing.T) {
 	}
 	if diff := cmp.Diff(Device{
 		Index: 3, Name: "mlx5_0", Ports: 2, FWVersion: "20.31.1014", NodeGUID: 0x0002c903000abcde, SysImageGUID: 0x0002c903000abce1,
-		NodeType: 1, CapFlags: 0x1234567890, Protocol: "ib", NamedByUser: true,
+		NodeType: 1, Protocol: "ib",
 	}, d); diff != "" {
 		t.Errorf("device (-want +got):\n%s", diff)
 	}
@@ -43,7 +42,7 @@ func TestDecode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(Port{
-		DevIndex: 3, DevName: "mlx5_0", Port: 2, State: ib.PortActive, Phys: 5, HasIB: true, LID: 7, SMLID: 1, LMC: 2,
+		DevIndex: 3, Port: 2, State: ib.PortActive, Phys: 5, LID: 7, SMLID: 1, LMC: 2,
 		SubnetPrefix: ib.DefaultPrefix, CapFlags: 0x0251084a,
 	}, p); diff != "" {
 		t.Errorf("port (-want +got):\n%s", diff)
@@ -52,7 +51,7 @@ func TestDecode(t *testing.T) {
 	p, err = decodePort(kerneltest.Bytes(t, nl.Build().Uint32(attrDevIndex, 1).String(attrDevName, "rxe0").Uint32(attrPortIndex,
 		1).Uint8(attrPortState, 4).
 		Uint8(attrPortPhysState, 5).Uint32(attrNdevIndex, 9).String(attrNdevName, "eth0")))
-	if err != nil || p.HasIB || p.Netdev != "eth0" || p.NetdevIndex != 9 {
+	if err != nil || p.LID != 0 || p.NetdevIndex != 9 {
 		t.Errorf("RoCE port: %+v, %v", p, err)
 	}
 }
@@ -131,13 +130,13 @@ func TestLive(t *testing.T) {
 		for _, wp := range w.Ports {
 			n++
 			for _, p := range ports {
-				if p.DevName != w.Name || p.Port != wp.Num {
+				if p.DevIndex != d.Index || p.Port != wp.Num {
 					continue
 				}
 				if p.State != wp.State || p.Phys != wp.Phys {
 					t.Errorf("%s/%d: netlink %v %v, sysfs %v %v", w.Name, wp.Num, p.State, p.Phys, wp.State, wp.Phys)
 				}
-				if p.HasIB && (p.LID != wp.LID || p.SMLID != wp.SMLID || p.SubnetPrefix != 0 && p.SubnetPrefix != wp.GID.Prefix()) {
+				if p.SMLID != 0 && (p.LID != wp.LID || p.SMLID != wp.SMLID || p.SubnetPrefix != 0 && p.SubnetPrefix != wp.GID.Prefix()) {
 					t.Errorf("%s/%d: netlink %+v, sysfs %+v", w.Name, wp.Num, p, wp)
 				}
 			}

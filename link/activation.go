@@ -63,12 +63,9 @@ func planBound(b *Builder, index int, u *units.Unit) {
 
 // bindsTo reports whether a unit's BindCarrier= names a link.
 func bindsTo(u *units.Unit, l *Link) bool {
-	for _, p := range u.Network.BindCarrier {
-		if p.V.Hits(l.Name) || slices.ContainsFunc(l.AltNames, p.V.Hits) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(u.Network.BindCarrier, func(p units.Value[units.Pattern]) bool {
+		return p.V.Hits(l.Name) || slices.ContainsFunc(l.AltNames, p.V.Hits)
+	})
 }
 
 // PlanActivation brings a link up or down as ActivationPolicy= asks.

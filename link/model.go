@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"ibnetworkd/ib"
@@ -74,11 +75,9 @@ func (m *Model) write(index int) *Link {
 			c := *l.Bond
 			l.Bond = &c
 		}
-		sys := make(map[string]string, len(l.Sysctl))
-		for k, v := range l.Sysctl {
-			sys[k] = v
+		if l.Sysctl = maps.Clone(l.Sysctl); l.Sysctl == nil {
+			l.Sysctl = map[string]string{}
 		}
-		l.Sysctl = sys
 	}
 	return l
 }

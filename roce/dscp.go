@@ -3,6 +3,7 @@ package roce
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"ibnetworkd/link"
@@ -62,7 +63,7 @@ func (p *planner) dscp(r *units.RoCE, d *DCB) {
 			p.reach(link.Attribute{Name: "DSCPToPriority", Wanted: "none", Actual: dscpText(have)}, false, ClearDSCP{On: p.on})
 		}
 	}
-	for _, dscp := range sortedDSCP(want) {
+	for _, dscp := range slices.Sorted(maps.Keys(want)) {
 		prio := want[dscp]
 		a := link.Attribute{Name: "DSCPToPriority", Wanted: fmt.Sprintf("%d:%d", dscp, prio)}
 		old, ok := have[dscp]
@@ -98,7 +99,7 @@ func (p *planner) clearsDSCP(r *units.RoCE, d *DCB) bool {
 
 func dscpText(m map[uint8]uint8) string {
 	var out []string
-	for _, dscp := range sortedDSCP(m) {
+	for _, dscp := range slices.Sorted(maps.Keys(m)) {
 		out = append(out, fmt.Sprintf("%d:%d", dscp, m[dscp]))
 	}
 	return strings.Join(out, " ")

@@ -2,7 +2,6 @@ package roce
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -91,14 +90,4 @@ func (o SetBuffers) String() string {
 		size = append(size, fmt.Sprintf("%d:%d", i, o.Buffers.Size[i]))
 	}
 	return fmt.Sprintf("dcb buffer set dev %s prio-buffer %s buffer-size %s", o.On.Link, strings.Join(prio, " "), strings.Join(size, " "))
-}
-
-// sortedDSCP lists a map's keys in order.
-func sortedDSCP(m map[uint8]uint8) []uint8 {
-	out := make([]uint8, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
 }

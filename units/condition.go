@@ -372,12 +372,7 @@ func (c Condition) holds(key string, h *HostFacts) bool {
 	case "Architecture":
 		return c.Text == "native" || c.Text == h.Architecture
 	case "Credential":
-		for _, n := range h.Credentials {
-			if n == c.Text {
-				return true
-			}
-		}
-		return false
+		return slices.Contains(h.Credentials, c.Text)
 	case "Firmware":
 		f, err := parseFirmware(c.Text)
 		if err != nil {
@@ -389,12 +384,7 @@ func (c Condition) holds(key string, h *HostFacts) bool {
 		case "device-tree":
 			return h.DeviceTree
 		case "device-tree-compatible":
-			for _, w := range h.Compatible {
-				if w == f.word {
-					return true
-				}
-			}
-			return false
+			return slices.Contains(h.Compatible, f.word)
 		}
 		v, ok := h.SMBIOSFields[f.word]
 		return ok && f.cmp.holds(v)
@@ -404,15 +394,7 @@ func (c Condition) holds(key string, h *HostFacts) bool {
 
 func allHold(terms, version string) bool {
 	cs, err := parseComparisons(terms)
-	if err != nil {
-		return false
-	}
-	for _, c := range cs {
-		if !c.holds(version) {
-			return false
-		}
-	}
-	return true
+	return err == nil && !slices.ContainsFunc(cs, func(c comparison) bool { return !c.holds(version) })
 }
 
 // cmdlineHas reports whether the kernel command line has a word: "word" is alone

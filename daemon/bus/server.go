@@ -308,15 +308,9 @@ func (s *Server) describe() api.Description {
 	d := api.Description{Schema: api.DescriptionSchema, Version: s.cfg.Version, Source: "ibnetworkd",
 		Links: []link.Status{}, Ports: []link.PortStatus{}, SubnetManagers: []smctl.Status{}, Problems: slices.Clone(s.problems),
 		Notices: slices.Clone(s.notices)}
-	for _, l := range s.links {
-		d.Links = append(d.Links, l)
-	}
-	for _, p := range s.ports {
-		d.Ports = append(d.Ports, p)
-	}
-	for _, m := range s.sms {
-		d.SubnetManagers = append(d.SubnetManagers, m)
-	}
+	d.Links = slices.AppendSeq(d.Links, maps.Values(s.links))
+	d.Ports = slices.AppendSeq(d.Ports, maps.Values(s.ports))
+	d.SubnetManagers = slices.AppendSeq(d.SubnetManagers, maps.Values(s.sms))
 	slices.SortFunc(d.Links, func(a, b link.Status) int {
 		return cmp.Or(cmp.Compare(index(a), index(b)), strings.Compare(a.Name, b.Name))
 	})

@@ -8,6 +8,7 @@ package gen
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"ibnetworkd/ib"
@@ -26,6 +27,11 @@ func Text(f *fabric.Fabric) string {
 	var b strings.Builder
 	_ = fabric.WriteText(&b, f) // fails with its writer only
 	return b.String()
+}
+
+// Hosts are the ports of adapters, in GUID order.
+func Hosts(f *fabric.Fabric) []int32 {
+	return slices.DeleteFunc(slices.Clone(f.EndPorts), func(p int32) bool { return f.Ports[p].Num == 0 })
 }
 
 // LIDs is a fabric of which every end port has a LID, in GUID order from 1, a host's with 1<<lmc.

@@ -15,7 +15,9 @@ package simfabric
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -519,10 +521,7 @@ func (s *Sim) Close() {
 		s.timer.Stop()
 	}
 	s.events = nil
-	var as []*Agent
-	for _, a := range s.agents {
-		as = append(as, a)
-	}
+	as := slices.Collect(maps.Values(s.agents))
 	s.unlock()
 	for _, a := range as {
 		a.ep.Fail(transport.ErrGone)

@@ -21,6 +21,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -245,13 +246,8 @@ func load() string {
 }
 
 func byAttribute(m map[string]int) string {
-	var keys []string
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(a, b string) int { return m[b] - m[a] })
 	var s []string
-	for _, k := range keys {
+	for _, k := range slices.SortedFunc(maps.Keys(m), func(a, b string) int { return m[b] - m[a] }) {
 		s = append(s, fmt.Sprintf("%s %d", k, m[k]))
 	}
 	return strings.Join(s, ", ")

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -524,13 +525,8 @@ func (p *picture) entries(marks []Record) (key []line) {
 
 // states explains the colours of bars that are too short for a text.
 func (p *picture) states(y int) {
-	var names []string
-	for n := range p.named {
-		names = append(names, n)
-	}
-	slices.Sort(names)
 	x := 10.0
-	for _, n := range names {
+	for _, n := range slices.Sorted(maps.Keys(p.named)) {
 		short, _ := shorten(n, longest/2)
 		w := 30 + charW*float64(utf8.RuneCountInString(short))
 		if x+w > p.left+width+right {

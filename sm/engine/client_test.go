@@ -17,14 +17,7 @@ import (
 )
 
 // hostsOf are the ports of adapters, in GUID order.
-func hostsOf(f *fabric.Fabric) (l []int32) {
-	for _, p := range f.EndPorts {
-		if f.Ports[p].Num != 0 {
-			l = append(l, p)
-		}
-	}
-	return l
-}
+func hostsOf(f *fabric.Fabric) []int32 { return gen.Hosts(f) }
 
 // client is a program on a host that asks one thing after the other.
 type client struct {

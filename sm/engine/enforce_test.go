@@ -58,12 +58,7 @@ func TestPartitionEnforcement(t *testing.T) {
 			}
 			return c
 		}
-		var hosts []int32
-		for _, e := range f.EndPorts {
-			if f.Ports[e].Num != 0 {
-				hosts = append(hosts, e)
-			}
-		}
+		hosts := hostsOf(f)
 		a, b := hosts[2], hosts[9]
 		storage := fmt.Sprintf("Default=0x7fff, ipoib : ALL=limited, SELF=full;\nstorage=0x0001 : %v=full, %v=limited;\n",
 			f.Ports[a].GUID, f.Ports[b].GUID)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -31,12 +32,7 @@ func asksBy(returns ...uint8) (p transport.Packet) {
 // distinguished by their LIDs and by the first hops to them.
 func TestSenders(t *testing.T) {
 	f := gen.FatTree2(8, 4)
-	var hosts []int32
-	for _, e := range f.EndPorts {
-		if f.Ports[e].Num != 0 && e != f.SMPort {
-			hosts = append(hosts, e)
-		}
-	}
+	hosts := slices.DeleteFunc(gen.Hosts(f), func(e int32) bool { return e == f.SMPort })
 	a, b := hosts[0], hosts[1]
 	f.Ports[a].LID, f.Ports[a].LMC = 8, 3
 	f.Ports[b].LID = 16

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -87,11 +88,7 @@ func (l *listener) session(ctx context.Context, tr transport.Transport) {
 			}
 		}
 	})
-	var groups []ib.GID
-	for g := range l.state {
-		groups = append(groups, g)
-	}
-	slices.SortFunc(groups, func(a, b ib.GID) int { return slices.Compare(a[:], b[:]) })
+	groups := slices.SortedFunc(maps.Keys(l.state), func(a, b ib.GID) int { return slices.Compare(a[:], b[:]) })
 	self := ib.MakeGID(ib.DefaultPrefix, l.w.f.Ports[l.port].GUID)
 	asked := map[uint32]ib.GID{}
 	tid := uint32(0)

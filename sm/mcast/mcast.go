@@ -14,6 +14,7 @@ package mcast
 
 import (
 	"cmp"
+	"maps"
 	"math/bits"
 	"slices"
 
@@ -398,13 +399,8 @@ func (p *Planner) Build(groups []Group) Tables {
 			byLID[g.MLID] = append(byLID[g.MLID], g.Members...)
 		}
 	}
-	lids := make([]ib.LID, 0, len(byLID))
-	for l := range byLID {
-		lids = append(lids, l)
-	}
-	slices.Sort(lids)
 	t := make(Tables, p.n)
-	for _, l := range lids {
+	for _, l := range slices.Sorted(maps.Keys(byLID)) {
 		for _, e := range p.Tree(Group{l, byLID[l]}) {
 			t[e.Switch] = append(t[e.Switch], Entry{l, e.Ports})
 		}

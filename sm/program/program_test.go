@@ -307,12 +307,7 @@ func ports(f *fabric.Fabric, pol program.Policy, declined program.Declined, st p
 // together, and half a table is none.
 func TestReadPKeys(t *testing.T) {
 	f := gen.Star(4, 8)
-	var hosts []int32
-	for _, e := range f.EndPorts {
-		if f.Ports[e].Num != 0 {
-			hosts = append(hosts, e)
-		}
-	}
+	hosts := gen.Hosts(f)
 	for _, h := range hosts[1:] {
 		f.Ports[h].Info.SetLID(5)
 	}

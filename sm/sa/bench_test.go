@@ -2,6 +2,7 @@ package sa_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -10,7 +11,6 @@ import (
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
-	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/transport"
 )
@@ -44,12 +44,7 @@ func live(b *testing.B, attr mad.AttrID) {
 	}
 	time.Sleep(200 * time.Millisecond)
 
-	var hosts []int32
-	for _, e := range f.EndPorts {
-		if f.Nodes[f.Ports[e].Node].Switch == fabric.None && e != f.SMPort {
-			hosts = append(hosts, e)
-		}
-	}
+	hosts := slices.DeleteFunc(gen.Hosts(f), func(e int32) bool { return e == f.SMPort })
 	const clients, window = 4, 64
 	b.ResetTimer()
 	var all sync.WaitGroup

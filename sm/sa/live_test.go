@@ -201,12 +201,7 @@ func TestLive(t *testing.T) {
 		f := gen.FatTree2(8, 4)
 		s := start(t, f, engine.Config{})
 		defer s.close()
-		var cas []int32
-		for _, e := range f.EndPorts {
-			if f.Nodes[f.Ports[e].Node].Switch == fabric.None && e != f.SMPort {
-				cas = append(cas, e)
-			}
-		}
+		cas := slices.DeleteFunc(gen.Hosts(f), func(e int32) bool { return e == f.SMPort })
 		a, b, c := s.host(cas[0]), s.host(cas[5]), s.host(cas[10])
 
 		subscribe := func(trap uint16, on bool) mad.Status {

@@ -60,14 +60,7 @@ func newWorld(t testing.TB, f *fabric.Fabric, conf string) *world {
 }
 
 // cas are the ports of adapters, in GUID order.
-func (w *world) cas() (out []int32) {
-	for _, e := range w.f.EndPorts {
-		if w.f.Nodes[w.f.Ports[e].Node].Switch == fabric.None {
-			out = append(out, e)
-		}
-	}
-	return out
-}
+func (w *world) cas() []int32 { return gen.Hosts(w.f) }
 
 type appender interface{ Append([]byte) []byte }
 

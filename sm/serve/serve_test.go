@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,11 +37,7 @@ type host struct {
 func (h *host) Ports() ([]serve.Port, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var l []serve.Port
-	for p := range h.ports {
-		l = append(l, p)
-	}
-	return l, nil
+	return slices.Collect(maps.Keys(h.ports)), nil
 }
 
 func (h *host) Open(p serve.Port) (transport.Transport, error) {

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"cmp"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -85,7 +86,7 @@ func (im *importer) nmConfs(files []*file) {
 
 // keyfileGlobals are the lines for all links that count for a profile, which has by.
 func (im *importer) keyfileGlobals(by map[string]*entry) (out []*entry) {
-	for _, k := range sortedKeys(im.global.nm) {
+	for _, k := range slices.Sorted(maps.Keys(im.global.nm)) {
 		if e := im.global.nm[k]; by[k] == nil && by[e.section+".method"] != nil {
 			by[k] = e
 			out = append(out, e)
@@ -102,7 +103,7 @@ var ifcfgNames = map[string]string{"ipv4.dhcp-client-id": "DHCP_CLIENT_ID", "ipv
 
 // ifcfgGlobals adds the lines for all links to the variables of a file of NetworkManager.
 func (im *importer) ifcfgGlobals(v *variables) {
-	for _, k := range sortedKeys(im.global.nm) {
+	for _, k := range slices.Sorted(maps.Keys(im.global.nm)) {
 		e := im.global.nm[k]
 		if name := ifcfgNames[k]; name == "" {
 			e.left(whyAllLinks)

@@ -3,6 +3,7 @@ package importer
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -84,7 +85,7 @@ func (im *importer) ifcfgs(files []*file) {
 // ifcfgHost reads /etc/sysconfig/network, which may have the default route.
 func ifcfgHost(f *file, profiles map[string]*draft) {
 	links := map[string]*draft{}
-	for _, n := range sortedKeys(profiles) {
+	for _, n := range slices.Sorted(maps.Keys(profiles)) {
 		if d := profiles[n]; d.link != "" {
 			links[d.link] = d
 		}

@@ -11,6 +11,7 @@ package importer
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -183,9 +184,7 @@ func Import(host Host, sources []Source) Result {
 	im.manage()
 	im.exceptPorts()
 	var r Result
-	for _, d := range im.ports {
-		im.drafts = append(im.drafts, d)
-	}
+	im.drafts = slices.AppendSeq(im.drafts, maps.Values(im.ports))
 	im.distinct()
 	slices.SortFunc(im.drafts, func(a, b *draft) int { return strings.Compare(a.file(), b.file()) })
 	for _, d := range im.drafts {

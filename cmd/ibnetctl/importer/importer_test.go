@@ -3,6 +3,7 @@ package importer
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -501,9 +502,7 @@ func TestSamplesHaveEveryFormat(t *testing.T) {
 	for _, p := range parsers {
 		want = append(want, p.format)
 	}
-	for f := range notRead {
-		want = append(want, f)
-	}
+	want = slices.AppendSeq(want, maps.Keys(notRead))
 	for _, f := range want {
 		if n[f] == 0 && f != formatRefused {
 			t.Errorf("no sample of %q", f)

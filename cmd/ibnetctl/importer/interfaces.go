@@ -2,6 +2,7 @@ package importer
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -92,7 +93,7 @@ func (im *importer) interfaces(files []*file) {
 		im.iface(d, s, sh, alias)
 		d.release = append(d.release, fmt.Sprintf("remove %s from %s", s.iface, s.head.file.path))
 	}
-	for _, n := range sortedKeys(drafts) {
+	for _, n := range slices.Sorted(maps.Keys(drafts)) {
 		im.unknownMetric(drafts[n], "the client that ifupdown runs")
 		// ifupdown brings up nothing without a stanza.
 		if !up["auto "+n] && !auto(n) {
@@ -113,7 +114,7 @@ func (im *importer) interfaces(files []*file) {
 // patterns gives the stanzas the lines "auto /PATTERN" that are for them. Other
 // forms of a line that select a link by something else than its name are reported.
 func patterns(autos map[string][]*item, stanzas []*stanza) {
-	for _, name := range sortedKeys(autos) {
+	for _, name := range slices.Sorted(maps.Keys(autos)) {
 		pattern, is := strings.CutPrefix(name, "/")
 		switch {
 		case strings.ContainsAny(pattern, "/="):

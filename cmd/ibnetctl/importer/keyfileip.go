@@ -2,6 +2,7 @@ package importer
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -58,7 +59,7 @@ func (im *importer) keyfileIP(d *draft, e *entry, by map[string]*entry) {
 			e.left("routes and gateways are written with Table=" + def.table + ", but the routes of the addresses are in the main table")
 		}
 	case e.key == "route-metric":
-		gw := by[e.section+".gateway"] != nil || slices.ContainsFunc(sortedKeys(by), func(k string) bool {
+		gw := by[e.section+".gateway"] != nil || slices.ContainsFunc(slices.Sorted(maps.Keys(by)), func(k string) bool {
 			return strings.HasPrefix(k, e.section+".address") && strings.Contains(by[k].value, ",")
 		})
 		if e.value == "-1" {
@@ -228,7 +229,7 @@ func keyfileGateway(section string, by map[string]*entry) *entry {
 	}
 	var first *entry
 	least := 0
-	for _, k := range sortedKeys(by) {
+	for _, k := range slices.Sorted(maps.Keys(by)) {
 		e := by[k]
 		n, ok := addressNumber(e)
 		if _, gw := keyfileAddress(e.value); ok && gw != "" && e.section == section && (first == nil || n < least) {
@@ -339,13 +340,4 @@ func (d *draft) gatewayTable(gw, table string, metric *variable, it *item) {
 		dirs, from = append(dirs, [2]string{"Metric", metric.value}), append(from, metric.item)
 	}
 	d.section("Route", append(dirs, [2]string{"Table", table}), from...)
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	out := make([]string, 0, len(m))
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
 }

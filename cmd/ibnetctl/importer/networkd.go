@@ -3,6 +3,7 @@ package importer
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -47,7 +48,7 @@ func (im *importer) networkd(files []*file) {
 		s.main = f
 	}
 	devs := map[string]*netdev{}
-	names := sortedKeys(by)
+	names := slices.Sorted(maps.Keys(by))
 	for _, name := range names {
 		if !strings.HasSuffix(name, ".netdev") {
 			continue
@@ -84,7 +85,7 @@ func (im *importer) networkd(files []*file) {
 			im.network(f, fs, all, devs, i)
 		}
 	}
-	for _, n := range sortedKeys(devs) {
+	for _, n := range slices.Sorted(maps.Keys(devs)) {
 		if d := devs[n]; !d.used {
 			d.f.refuse("none of the given .network files has IPoIB=" + n + ", so its parent link is unknown")
 		} else {

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -111,7 +112,7 @@ func (im *importer) nmstateRoute(links map[string]*draft, r *ynode, rule bool) {
 	}
 	if rule {
 		// The rules of a host go with the first link of the file.
-		for _, n := range sortedKeys(links) {
+		for _, n := range slices.Sorted(maps.Keys(links)) {
 			im.yamlSection(links[n], "RoutingPolicyRule", r, nmstateRule)
 			return
 		}

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -138,14 +139,14 @@ func (im *importer) port(name, typ string, it *item, match ...string) string {
 // adapters of a driver that would apply first: mlx4.conf and scripts come after
 // the options of the module.
 func (im *importer) exceptPorts() {
-	for _, all := range sortedKeys(im.ports) {
+	for _, all := range slices.Sorted(maps.Keys(im.ports)) {
 		g := im.ports[all]
 		driver, isAll := g.sec("Match").get("Driver")
 		if typ, _ := g.sec("Port").get("Type"); !isAll || typ != "eth" {
 			continue
 		}
 		port, onePort := g.sec("Match").get("Port")
-		for _, name := range sortedKeys(im.ports) {
+		for _, name := range slices.Sorted(maps.Keys(im.ports)) {
 			s := im.ports[name]
 			n, _ := s.sec("Match").get("Port")
 			own := s.sec("Match").dirs[0] // Path= or IBDevice=
@@ -341,7 +342,7 @@ func (im *importer) scripts(files []*file) {
 				}
 			}
 		}
-		for _, n := range sortedKeys(own) {
+		for _, n := range slices.Sorted(maps.Keys(own)) {
 			im.overlays = append(im.overlays, own[n])
 		}
 		im.note("remove the lines that the units replace from %s", f.path)

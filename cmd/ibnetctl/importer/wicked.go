@@ -3,6 +3,7 @@ package importer
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path"
 	"slices"
@@ -266,7 +267,7 @@ func linkOf(links map[string]*draft, gateway string) *draft {
 		return nil
 	}
 	var out []*draft
-	for _, n := range sortedKeys(links) {
+	for _, n := range slices.Sorted(maps.Keys(links)) {
 		found := false
 		links[n].each(func(_ *section, x *directive) {
 			p, err := netip.ParsePrefix(x.value)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -71,14 +72,7 @@ func (r *Report) Add(name string, text []byte) {
 func (r *Report) Omit(what, why string) { r.Omitted = append(r.Omitted, Omission{what, why}) }
 
 // Paths are the names of the files, in order.
-func (r *Report) Paths() []string {
-	out := make([]string, 0, len(r.Files))
-	for p := range r.Files {
-		out = append(out, p)
-	}
-	slices.Sort(out)
-	return out
-}
+func (r *Report) Paths() []string { return slices.Sorted(maps.Keys(r.Files)) }
 
 // Rewrite replaces each file by what f makes of it.
 func (r *Report) Rewrite(f func(string) string) {

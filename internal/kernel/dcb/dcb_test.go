@@ -53,17 +53,20 @@ func (k *kernel) SendMessages(ms []netlink.Message) ([]netlink.Message, error) {
 	return ms, nil
 }
 
-func (k *kernel) Receive() ([]netlink.Message, error) {
-	if len(k.queue) == 0 {
-		return nil, errors.New("the kernel has nothing to say")
-	}
-	ms := k.queue[0]
-	k.queue = k.queue[1:]
-	return ms, nil
-}
-
 func (k *kernel) ReceiveIter() func(yield func(netlink.Message, error) bool) {
-	return func(func(netlink.Message, error) bool) {}
+	return func(yield func(netlink.Message, error) bool) {
+		if len(k.queue) == 0 {
+			yield(netlink.Message{}, errors.New("the kernel has nothing to say"))
+			return
+		}
+		ms := k.queue[0]
+		k.queue = k.queue[1:]
+		for _, m := range ms {
+			if !yield(m, nil) {
+				return
+			}
+		}
+	}
 }
 
 func (*kernel) Close() error { return nil }

@@ -87,7 +87,8 @@ func WrapError(what string, err error) error {
 // replays recorded messages.
 type Socket interface {
 	SendMessages([]netlink.Message) ([]netlink.Message, error)
-	Receive() ([]netlink.Message, error)
+	// ReceiveIter gives the messages of an answer, or of a whole dump, which are valid until the
+	// next.
 	ReceiveIter() func(yield func(netlink.Message, error) bool)
 	Close() error
 }
@@ -120,40 +121,31 @@ const socketBuffer = 1 << 20
 // namespace. Strict checking of dump requests is requested if strict is set; extended
 // acknowledgements always are, where the kernel has them.
 func Dial(family int, strict bool) (*Conn, error) {
-	c, err := netlink.Dial(family, &netlink.Config{MessageBufferSize: receiveBuffer})
+	fd, err := bind(family, 0)
 	if err != nil {
-		return nil, WrapError(fmt.Sprintf("open netlink family %d", family), err)
+		return nil, err
 	}
-	if err := c.SetOption(netlink.ExtendedAcknowledge, true); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
-		_ = c.Close()
-		return nil, WrapError("ask netlink for extended acknowledgements", err)
+	fail := func(what string, err error) (*Conn, error) {
+		_ = unix.Close(fd)
+		return nil, WrapError(what, err)
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
+		return fail("ask netlink for extended acknowledgements", err)
 	}
 	if strict {
 		// Absent before Linux 4.20; the kernel then ignores filters and a dump
 		// is larger, which the decoders cope with.
-		if err := c.SetOption(netlink.GetStrictCheck, true); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
-			_ = c.Close()
-			return nil, WrapError("ask netlink for strict checking", err)
+		err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
+		if err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
+			return fail("ask netlink for strict checking", err)
 		}
 	}
-	GrowReadBuffer(c, socketBuffer)
-	return NewConn(realSocket{c}), nil
-}
-
-// GrowReadBuffer raises a socket's receive buffer, above net.core.rmem_max
-// where the process has CAP_NET_ADMIN, to at least n bytes of payload.
-func GrowReadBuffer(c *netlink.Conn, n int) {
-	rc, err := c.SyscallConn()
+	growReadBuffer(fd, socketBuffer)
+	batch, err := NewBatch(receiveBuffer)
 	if err != nil {
-		return
+		return fail("open a netlink socket", err)
 	}
-	forced := false
-	_ = rc.Control(func(fd uintptr) {
-		forced = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, n) == nil
-	})
-	if !forced {
-		_ = c.SetReadBuffer(n)
-	}
+	return NewConn(realSocket{netlink.NewConn(&socket{fd: fd, batch: batch}, 0)}), nil
 }
 
 // NewConn wraps a socket.
@@ -242,39 +234,39 @@ func (c *Conn) chunk(rs []Request, errs []error, lo, hi int, ack bool, f answer)
 		return
 	}
 	for len(open) > 0 {
-		got, err := c.s.Receive()
-		if err != nil {
+		for m, err := range c.s.ReceiveIter() {
 			var oe *netlink.OpError
-			if !errors.As(err, &oe) || oe.Sequence == 0 {
+			switch {
+			case err == nil:
+				c.answered(m, rs, errs, open, ack, f)
+			case !errors.As(err, &oe) || oe.Sequence == 0:
 				abandon(err)
 				return
-			}
-			// An answer that an earlier failure left behind is not in open.
-			if i, ok := open[oe.Sequence]; ok {
-				errs[i] = WrapError(rs[i].What, err)
-				delete(open, oe.Sequence)
-			}
-			continue
-		}
-		for _, m := range got {
-			i, ok := open[m.Header.Sequence]
-			if !ok {
-				continue
-			}
-			if m.Header.Type == netlink.Error {
-				delete(open, m.Header.Sequence)
-				continue
-			}
-			if !ack {
-				delete(open, m.Header.Sequence)
-			}
-			if f == nil || errs[i] != nil {
-				continue
-			}
-			if err := f(i, uint16(m.Header.Type), m.Data); err != nil {
-				errs[i] = fmt.Errorf("%s: %w", rs[i].What, err)
+			default:
+				// An answer that an earlier failure left behind is not in open.
+				if i, ok := open[oe.Sequence]; ok {
+					errs[i] = WrapError(rs[i].What, err)
+					delete(open, oe.Sequence)
+				}
 			}
 		}
+	}
+}
+
+// answered takes a message that answers one of the open requests, or none of them.
+func (c *Conn) answered(m netlink.Message, rs []Request, errs []error, open map[uint32]int, ack bool, f answer) {
+	i, ok := open[m.Header.Sequence]
+	if !ok {
+		return
+	}
+	if m.Header.Type == netlink.Error || !ack {
+		delete(open, m.Header.Sequence)
+	}
+	if m.Header.Type == netlink.Error || f == nil || errs[i] != nil {
+		return
+	}
+	if err := f(i, uint16(m.Header.Type), m.Data); err != nil {
+		errs[i] = fmt.Errorf("%s: %w", rs[i].What, err)
 	}
 }
 

@@ -159,18 +159,14 @@ func (f *fake) SendMessages(ms []netlink.Message) ([]netlink.Message, error) {
 	return ms, nil
 }
 
-func (f *fake) Receive() ([]netlink.Message, error) {
-	if len(f.queue) == 0 {
-		return nil, errors.New("the kernel has nothing to say")
-	}
-	ms, err := f.queue[0], f.errs[0]
-	f.queue, f.errs = f.queue[1:], f.errs[1:]
-	return ms, err
-}
-
 func (f *fake) ReceiveIter() func(yield func(netlink.Message, error) bool) {
 	return func(yield func(netlink.Message, error) bool) {
-		ms, err := f.Receive()
+		if len(f.queue) == 0 {
+			yield(netlink.Message{}, errors.New("the kernel has nothing to say"))
+			return
+		}
+		ms, err := f.queue[0], f.errs[0]
+		f.queue, f.errs = f.queue[1:], f.errs[1:]
 		if err != nil {
 			yield(netlink.Message{}, err)
 			return

@@ -5,16 +5,15 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
 // A Source is an event socket of a family that is read when its owner wants and never waits; a
-// Poller waits for it. The library opens it and joins the groups; reading is our own: a socket
-// in the runtime's poller wakes the process for each message, of which a device brings dozens.
+// Poller waits for it: a socket in the runtime's poller wakes the process for each message, of
+// which a device brings dozens.
 type Source struct {
-	fd  int
-	buf []byte
+	fd    int
+	batch *Batch
 }
 
 // eventBuffer fits the largest notification: one of a link with very many virtual
@@ -24,35 +23,32 @@ const eventBuffer = 64 << 10
 // Open joins groups of a family. recvBuffer is the socket's receive buffer in
 // bytes, 0 for a large one; tests make it small to provoke overruns.
 func Open(family int, groups []uint32, recvBuffer int) (*Source, error) {
-	c, err := netlink.Dial(family, nil)
+	fd, err := bind(family, unix.SOCK_NONBLOCK)
 	if err != nil {
-		return nil, WrapError(fmt.Sprintf("open netlink family %d", family), err)
+		return nil, err
 	}
-	defer func() { _ = c.Close() }()
+	fail := func(what string, err error) (*Source, error) {
+		_ = unix.Close(fd)
+		return nil, WrapError(what, err)
+	}
 	if recvBuffer == 0 {
 		// A notification of a link takes about 2 KiB, and the socket is not read while
 		// the owner works: this is enough for the storm when a driver with 900
 		// children restarts. It is a limit, not memory.
-		GrowReadBuffer(c, 64<<20)
-	} else if err := c.SetReadBuffer(recvBuffer); err != nil {
-		return nil, WrapError("set the receive buffer", err)
+		growReadBuffer(fd, 64<<20)
+	} else if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, recvBuffer); err != nil {
+		return fail("set the receive buffer", err)
 	}
 	for _, g := range groups {
-		if err := c.JoinGroup(g); err != nil {
-			return nil, WrapError(fmt.Sprintf("join group %d of netlink family %d", g, family), err)
+		if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_ADD_MEMBERSHIP, int(g)); err != nil {
+			return fail(fmt.Sprintf("join group %d of netlink family %d", g, family), err)
 		}
 	}
-	rc, err := c.SyscallConn()
+	batch, err := NewBatch(eventBuffer)
 	if err != nil {
-		return nil, WrapError("event socket", err)
+		return fail("event socket", err)
 	}
-	s := &Source{fd: -1, buf: make([]byte, eventBuffer)}
-	var derr error
-	err = rc.Control(func(fd uintptr) { s.fd, derr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
-	if err := errors.Join(err, derr); err != nil {
-		return nil, fmt.Errorf("event socket: %w", err)
-	}
-	return s, nil
+	return &Source{fd: fd, batch: batch}, nil
 }
 
 // FD is the descriptor, for a Poller.
@@ -65,7 +61,7 @@ func (s *Source) Close() error { return unix.Close(s.fd) }
 // reports that some did not fit the socket's buffer: read the whole state again. An
 // error ends the source for good.
 func (s *Source) Read(f func(typ uint16, data []byte)) (lost bool, err error) {
-	more, err := Datagrams(s.fd, s.buf, nil, func(b, _ []byte, from *unix.SockaddrNetlink) {
+	more, err := s.batch.Datagrams(s.fd, func(b, _ []byte, from *unix.RawSockaddrNetlink) {
 		// The kernel's port is 0; other senders are ignored.
 		if from == nil || from.Pid != 0 {
 			return
@@ -96,30 +92,33 @@ func messages(b []byte, f func(typ uint16, data []byte)) bool {
 
 // mostAtOnce bounds one reading: a sender that is faster than we read is left for
 // the next.
-const mostAtOnce = 1 << 15
+const mostAtOnce = 1 << 12
 
-// Datagrams reads what waits at a non-blocking or blocking netlink socket until
-// nothing more does. lost says that something was lost or cut. oob is the buffer
-// for control messages, nil for none.
-func Datagrams(fd int, buf, oob []byte, f func(b, oob []byte, from *unix.SockaddrNetlink)) (lost bool, err error) {
+// Datagrams reads what waits at a netlink socket until nothing more does. lost says that
+// something was lost or cut. After a batch that was not full the socket is not asked again:
+// what has come since, an error too, has a Poller wake.
+func (b *Batch) Datagrams(fd int, f func(data, oob []byte, from *unix.RawSockaddrNetlink)) (lost bool, err error) {
 	for range mostAtOnce {
-		n, on, flags, from, err := unix.Recvmsg(fd, buf, oob, unix.MSG_DONTWAIT)
-		switch {
+		switch err := b.receive(fd, unix.MSG_DONTWAIT); {
 		case errors.Is(err, unix.EAGAIN):
 			return lost, nil
-		case errors.Is(err, unix.EINTR):
-			continue
 		case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
 			lost = true
 			continue
 		case err != nil:
 			return lost, fmt.Errorf("receive events: %w", err)
-		case flags&unix.MSG_TRUNC != 0:
-			lost = true
-			continue
 		}
-		sa, _ := from.(*unix.SockaddrNetlink)
-		f(buf[:n], oob[:on], sa)
+		for i := range b.n {
+			data, oob, from, whole := b.datagram(i)
+			if !whole {
+				lost = true
+				continue
+			}
+			f(data, oob, from)
+		}
+		if b.n < batchSize {
+			return lost, nil
+		}
 	}
 	return lost, nil
 }

@@ -1,6 +1,7 @@
 package nl
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"os"
@@ -66,6 +67,10 @@ func TestPoller(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	batch, err := NewBatch(8)
+	if err != nil {
+		t.Fatal(err)
+	}
 	var ends [2][2]int
 	for i := range ends {
 		if ends[i], err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
@@ -113,8 +118,7 @@ func TestPoller(t *testing.T) {
 	}
 	read := func(i int) (n int) {
 		t.Helper()
-		buf := make([]byte, 8)
-		if lost, err := Datagrams(ends[i][0], buf, nil, func([]byte, []byte, *unix.SockaddrNetlink) { n++ }); lost || err != nil {
+		if lost, err := batch.Datagrams(ends[i][0], func([]byte, []byte, *unix.RawSockaddrNetlink) { n++ }); lost || err != nil {
 			t.Fatalf("lost %v, %v", lost, err)
 		}
 		return n
@@ -145,21 +149,35 @@ func TestPoller(t *testing.T) {
 	}
 }
 
-// Large datagrams are cut: that counts as lost, and the reading goes on.
+// Large datagrams are cut: that counts as lost, and the reading goes on, over more datagrams
+// than one batch has.
 func TestDatagramsCut(t *testing.T) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _, _ = unix.Close(ends[0]), unix.Close(ends[1]) }()
-	for _, n := range []int{4, 40, 5} {
-		if _, err := unix.Write(ends[1], make([]byte, n)); err != nil {
+	batch, err := NewBatch(8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sizes, want []int
+	for i := range batchSize + 2 {
+		n := 1 + i%8
+		if i == 1 {
+			n = 40
+		} else {
+			want = append(want, n)
+		}
+		if _, err := unix.Write(ends[1], bytes.Repeat([]byte{byte(i)}, n)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	var sizes []int
-	lost, err := Datagrams(ends[0], make([]byte, 8), nil, func(b, _ []byte, _ *unix.SockaddrNetlink) { sizes = append(sizes, len(b)) })
-	if err != nil || !lost || !slices.Equal(sizes, []int{4, 5}) {
-		t.Errorf("sizes %v, lost %v, %v", sizes, lost, err)
+	lost, err := batch.Datagrams(ends[0], func(b, _ []byte, _ *unix.RawSockaddrNetlink) { sizes = append(sizes, len(b)) })
+	if err != nil || !lost || !slices.Equal(sizes, want) {
+		t.Errorf("sizes %v, want %v, lost %v, %v", sizes, want, lost, err)
+	}
+	if lost, err := batch.Datagrams(ends[0], func([]byte, []byte, *unix.RawSockaddrNetlink) { t.Error("one more") }); lost || err != nil {
+		t.Errorf("nothing left: lost %v, %v", lost, err)
 	}
 }

@@ -118,10 +118,10 @@ func parseProps(b []byte) (e Event, err error) {
 // Events is a source of uevents that is read when its owner wants and never
 // waits.
 type Events struct {
-	fd       int
-	group    Group
-	keep     map[string]bool
-	buf, oob []byte
+	fd    int
+	group Group
+	keep  map[string]bool
+	batch *nl.Batch
 }
 
 // Listen opens a source of a group's events, in the calling thread's network
@@ -159,7 +159,11 @@ func Listen(g Group, recvBuffer int, subsystems ...string) (*Events, error) {
 	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: uint32(g)}); err != nil {
 		return fail("join a group", err)
 	}
-	e := &Events{fd: fd, group: g, buf: make([]byte, MaxMessage), oob: make([]byte, 256)}
+	batch, err := nl.NewBatch(MaxMessage)
+	if err != nil {
+		return fail("buffers", err)
+	}
+	e := &Events{fd: fd, group: g, batch: batch}
 	if len(subsystems) > 0 {
 		e.keep = map[string]bool{}
 		for _, s := range subsystems {
@@ -178,7 +182,7 @@ func (e *Events) Close() error { return unix.Close(e.fd) }
 // Read calls put for all waiting events. lost reports that some did not fit the
 // socket's buffer. An error ends the source for good.
 func (e *Events) Read(put func(Event)) (lost bool, err error) {
-	return nl.Datagrams(e.fd, e.buf, e.oob, func(b, oob []byte, from *unix.SockaddrNetlink) {
+	return e.batch.Datagrams(e.fd, func(b, oob []byte, from *unix.RawSockaddrNetlink) {
 		if ev, err := accept(e.group, b, oob, from); err == nil && (e.keep == nil || e.keep[ev.Subsystem]) {
 			put(ev)
 		}
@@ -186,7 +190,7 @@ func (e *Events) Read(put func(Event)) (lost bool, err error) {
 }
 
 // accept checks the sender and parses.
-func accept(g Group, b, oob []byte, from *unix.SockaddrNetlink) (Event, error) {
+func accept(g Group, b, oob []byte, from *unix.RawSockaddrNetlink) (Event, error) {
 	if from == nil {
 		return Event{}, errors.New("uevent without a sender")
 	}

@@ -72,23 +72,23 @@ func TestParse(t *testing.T) {
 func credentials(uid uint32) []byte { return unix.UnixCredentials(&unix.Ucred{Pid: 1, Uid: uid}) }
 
 func TestSenders(t *testing.T) {
-	kernel := &unix.SockaddrNetlink{Groups: 1}
-	udevd := &unix.SockaddrNetlink{Pid: 300, Groups: 2}
+	kernel := &unix.RawSockaddrNetlink{Groups: 1}
+	udevd := &unix.RawSockaddrNetlink{Pid: 300, Groups: 2}
 	for _, tt := range []struct {
 		name string
 		g    Group
 		b    []byte
 		oob  []byte
-		from *unix.SockaddrNetlink
+		from *unix.RawSockaddrNetlink
 		ok   bool
 	}{
 		{"OK kernel", Kernel, kernelAdd, credentials(0), kernel, true},
 		{"OK udevd", Udev, udevAdd, credentials(0), udevd, true},
-		{"bad kernel event of a process", Kernel, kernelAdd, credentials(0), &unix.SockaddrNetlink{Pid: 44, Groups: 1}, false},
+		{"bad kernel event of a process", Kernel, kernelAdd, credentials(0), &unix.RawSockaddrNetlink{Pid: 44, Groups: 1}, false},
 		{"bad udev event of a user", Udev, udevAdd, credentials(1000), udevd, false},
 		{"bad udev event without credentials", Udev, udevAdd, nil, udevd, false},
-		{"bad udev event by unicast", Udev, udevAdd, credentials(0), &unix.SockaddrNetlink{Pid: 300}, false},
-		{"bad udev event of port 0", Udev, udevAdd, credentials(0), &unix.SockaddrNetlink{Groups: 2}, false},
+		{"bad udev event by unicast", Udev, udevAdd, credentials(0), &unix.RawSockaddrNetlink{Pid: 300}, false},
+		{"bad udev event of port 0", Udev, udevAdd, credentials(0), &unix.RawSockaddrNetlink{Groups: 2}, false},
 		{"bad nobody", Kernel, kernelAdd, credentials(0), nil, false},
 	} {
 		if _, err := accept(tt.g, tt.b, tt.oob, tt.from); (err == nil) != tt.ok {
@@ -108,7 +108,7 @@ func FuzzParse(f *testing.F) {
 				t.Errorf("accepted %+v", e)
 			}
 		}
-		_, _ = accept(Udev, b, b, &unix.SockaddrNetlink{Pid: 2, Groups: 2})
+		_, _ = accept(Udev, b, b, &unix.RawSockaddrNetlink{Pid: 2, Groups: 2})
 	})
 }
 

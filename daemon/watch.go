@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/filewatch"
 	"ibnetworkd/internal/kernel/nl"
@@ -153,14 +154,19 @@ func (w *Watch) Close() error {
 	return err
 }
 
-// Take reads what has happened since the last time.
+// Take reads what has happened since the last time. One system call says which of the
+// sockets have something.
 func (w *Watch) Take() Scope {
 	var s Scope
-	for _, x := range w.sources {
+	pending := w.pending()
+	for i, x := range w.sources {
 		if x.socket == nil {
 			if !x.retry.IsZero() && !time.Now().Before(x.retry) && x.again(w) {
 				s.Join(everything)
 			}
+			continue
+		}
+		if !pending(i) {
 			continue
 		}
 		lost, err := x.socket.Take(&s)
@@ -186,6 +192,19 @@ func (w *Watch) Take() Scope {
 		}
 	}
 	return s
+}
+
+// pending reports which of the sources have something to read, or an error.
+func (w *Watch) pending() func(i int) bool {
+	fds := make([]unix.PollFd, len(w.sources))
+	for i, x := range w.sources {
+		fds[i].Fd = -1
+		if x.socket != nil {
+			fds[i] = unix.PollFd{Fd: int32(x.socket.FD()), Events: unix.POLLIN}
+		}
+	}
+	n, err := unix.Poll(fds, 0)
+	return func(i int) bool { return err != nil || n > 0 && fds[i].Revents != 0 }
 }
 
 // later has a source opened again after a while, once.

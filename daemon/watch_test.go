@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -75,7 +76,7 @@ func TestWatchUnits(t *testing.T) {
 // deadSocket fails at once.
 type deadSocket struct{}
 
-func (deadSocket) FD() int                   { return -1 }
+func (deadSocket) FD() int                   { return 1 << 20 } // not open, as after an error of its own
 func (deadSocket) Take(*Scope) (bool, error) { return false, errors.New("dead") }
 func (deadSocket) Close() error              { return nil }
 
@@ -134,6 +135,9 @@ func TestLateSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _, _ = unix.Close(pipe[0]), unix.Close(pipe[1]) }()
+	if _, err := unix.Write(pipe[1], []byte("x")); err != nil { // there is always something to read
+		t.Fatal(err)
+	}
 	for _, tt := range []struct {
 		name   string
 		opens  []error // what opening gives, nil for a socket
@@ -190,6 +194,49 @@ func TestLateSource(t *testing.T) {
 	}
 	if asked != 1 || len(w.sources) != 1 {
 		t.Errorf("asked %d times, %d sources", asked, len(w.sources))
+	}
+}
+
+// countedSocket counts how often it is read.
+type countedSocket struct {
+	fd   int
+	read *int
+}
+
+func (c countedSocket) FD() int { return c.fd }
+func (c countedSocket) Take(s *Scope) (bool, error) {
+	*c.read++
+	s.Rules = true
+	_, err := unix.Read(c.fd, make([]byte, 8))
+	return false, err
+}
+func (countedSocket) Close() error { return nil }
+
+// Sockets that have nothing are not read.
+func TestTakeReadsWhatIsPending(t *testing.T) {
+	w := &Watch{Log: slog.New(slog.DiscardHandler)}
+	var ends [3][2]int
+	var reads [3]int
+	for i := range ends {
+		var err error
+		if ends[i], err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _, _ = unix.Close(ends[i][0]), unix.Close(ends[i][1]) }()
+		w.sources = append(w.sources, &source{socket: countedSocket{ends[i][0], &reads[i]}})
+	}
+	w.sources = slices.Insert(w.sources, 1, &source{}) // one that is not open
+	for _, tt := range []struct {
+		send, read []int
+	}{{nil, []int{0, 0, 0}}, {[]int{2}, []int{0, 0, 1}}, {[]int{0, 1}, []int{1, 1, 1}}, {nil, []int{1, 1, 1}}} {
+		for _, i := range tt.send {
+			if _, err := unix.Write(ends[i][1], []byte("x")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if s := w.Take(); s.Rules != (len(tt.send) > 0) || !slices.Equal(reads[:], tt.read) {
+			t.Errorf("after messages at %v: scope %q, read %v times, want %v", tt.send, s.String(), reads, tt.read)
+		}
 	}
 }
 

@@ -39,7 +39,9 @@ type Observer struct {
 	last   *link.Snapshot
 	static map[int]staticLink
 	devs   map[string]link.Device // without ports
-	ports  map[portID]staticPort
+	// settings of the links that this observation has read.
+	settings map[int]rtnl.Settings
+	ports    map[portID]staticPort
 
 	adverts      adverts
 	advertTimers map[int]*time.Timer // by link
@@ -66,7 +68,7 @@ func NewObserver(cfg ObserverConfig) (*Observer, error) {
 	root, wake := cfg.Root, cfg.Wake
 	o := &Observer{
 		root: root, sys: sysfs.New(root), udev: udevdb.New(root), proc: procsys.New(root),
-		static: map[int]staticLink{}, devs: map[string]link.Device{}, ports: map[portID]staticPort{},
+		static: map[int]staticLink{}, settings: map[int]rtnl.Settings{}, devs: map[string]link.Device{}, ports: map[portID]staticPort{},
 		dns: &resolved{}, adverts: adverts{}, advertTimers: map[int]*time.Timer{}, wake: wake,
 	}
 	cards := card.Config{Modules: cfg.Modules, Helper: cfg.Helper}
@@ -98,6 +100,7 @@ func (o *Observer) Close() error {
 // the last one what was not read.
 func (o *Observer) Observe(sc Scope, w Needs) (*link.Snapshot, error) {
 	o.card.Begin()
+	clear(o.settings)
 	if o.last == nil {
 		sc.All = true
 	}

@@ -165,6 +165,7 @@ func dumped(r *rtnl.Link) link.Link {
 
 func (o *Observer) link(s *link.Snapshot, r *rtnl.Link, sc Scope) link.Link {
 	l := dumped(r)
+	o.settings[r.Index] = r.Settings
 	st, ok := o.static[r.Index]
 	if !ok {
 		st = o.staticLink(s, r)
@@ -244,10 +245,10 @@ func (o *Observer) managers(index int) []string {
 	}
 	var out []string
 	n := strconv.Itoa(index)
-	if b := o.text(networkdLinks + "/" + n); o.networkd && networkdManages(b) {
+	if o.networkd && networkdManages(o.text(networkdLinks+"/"+n)) {
 		out = append(out, plan.Networkd)
 	}
-	if b := o.text(nmDevices + "/" + n); o.nm && nmManages(b) {
+	if o.nm && nmManages(o.text(nmDevices+"/"+n)) {
 		out = append(out, plan.NetworkManager)
 	}
 	return out

@@ -26,6 +26,10 @@ func (o *Observer) observeSysctls(s *link.Snapshot, sc Scope, w Needs) {
 		}
 		m := make(map[string]string, len(keys))
 		for _, k := range keys {
+			if v, ok := o.settings[l.Index].Get(k); ok {
+				m[k] = v // came with the link
+				continue
+			}
 			fam, leaf, _ := strings.Cut(k, "/")
 			if v, err := o.proc.Get(procsys.Family(fam), l.Name, leaf); err == nil {
 				m[k] = v

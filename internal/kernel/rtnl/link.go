@@ -56,6 +56,8 @@ type Link struct {
 	// Bond is nil unless Kind is "bond".
 	Bond *Bond `json:",omitempty"`
 	VFs  []VF  // virtual functions, if they were asked for
+	// Settings are sysctls of the link.
+	Settings Settings `json:"-"`
 }
 
 // IPoIB is what ib_ipoib reports of its interface.
@@ -202,7 +204,10 @@ func decodeLink(b []byte, l *Link, in *interner) error {
 		case unix.IFLA_AF_SPEC:
 			n := a.Nested()
 			for n.Next() {
-				if n.Type() == unix.AF_INET6 {
+				switch n.Type() {
+				case unix.AF_INET:
+					decodeInet(n.Nested(), &l.Settings)
+				case unix.AF_INET6:
 					l.decodeInet6(n.Nested())
 				}
 			}
@@ -244,6 +249,8 @@ func (l *Link) decodeInet6(a nl.Attrs) {
 		switch a.Type() {
 		case iflaInet6Flags:
 			l.RouterFlags = a.Uint32() & (RouterSeen | RouterManaged | RouterOther)
+		case unix.IFLA_INET6_CONF:
+			l.Settings.Inet6 = bytes.Clone(a.Bytes())
 		case iflaInet6Token:
 			if t, ok := netip.AddrFromSlice(a.Bytes()); ok && t.Is6() && !t.IsUnspecified() {
 				l.Token = t

@@ -180,7 +180,8 @@ func (a *App) Close() {
 // function of one that is built after it.
 func (a *App) build(h host) error {
 	a.host, a.published, a.started = h, make(chan struct{}), make(chan struct{})
-	a.notify = func(state string) { _, _ = sd.SdNotify(false, state) }
+	notify, done := notifier()
+	a.notify, a.close = notify, append(a.close, done)
 	a.settings = conf.Read(a.o.UnitRoot)
 	a.units = newUnitSource(a.o.UnitRoot, a.settings.WatchUnitFiles && !a.o.NoWatch, filepath.Join(a.o.StateDir, daemon.UnitCopies), a.log)
 	a.metrics = metrics.New(version.String(), time.Now(), sysfs.New(h.root).PortCounters)

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -33,6 +34,23 @@ func (a *App) onHangup(ctx context.Context, hangup <-chan os.Signal) error {
 			a.notify(sd.SdNotifyReady)
 		}
 	}
+}
+
+// notifier gives the function that reports a state to the service manager (sd_notify(3)), by
+// one socket that stays open; none without NOTIFY_SOCKET.
+func notifier() (notify func(state string), done func()) {
+	to := &unix.SockaddrUnix{Name: os.Getenv("NOTIFY_SOCKET")}
+	if to.Name == "" {
+		return func(string) {}, func() {}
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return func(string) {}, func() {}
+	}
+	return func(state string) {
+		for errors.Is(unix.Sendto(fd, []byte(state), unix.MSG_NOSIGNAL, to), unix.EINTR) {
+		}
+	}, func() { _ = unix.Close(fd) }
 }
 
 // burst is how many operations in one cycle leave memory behind that is worth

@@ -203,7 +203,7 @@ func (c *cycle) read(sc Scope) error {
 		}
 	}
 	if err == nil {
-		c.adopt(s, &c.rest.dirty)
+		c.adopt(s, &c.rest.dirty, c.start)
 		c.cancelGone()
 	}
 	return err

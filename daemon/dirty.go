@@ -73,8 +73,8 @@ func (d *dirty) addAll(links map[int]bool) {
 func (d *dirty) empty() bool { return len(d.links) == 0 && !d.ports }
 
 // adopt makes a snapshot the present one and adds the links that changed, and
-// those on ports that changed, to dirty.
-func (d *Daemon) adopt(s *link.Snapshot, dirty *dirty) {
+// those on ports that changed, to dirty. now is when the observation began.
+func (d *Daemon) adopt(s *link.Snapshot, dirty *dirty, now time.Time) {
 	old := d.snap
 	links, gone, rdma := changedLinks(old, s)
 	d.snap = s
@@ -113,7 +113,6 @@ func (d *Daemon) adopt(s *link.Snapshot, dirty *dirty) {
 		}
 		d.delayed.forget(sends)
 	}
-	now := time.Now()
 	if rdma {
 		d.moved = now
 		moved := map[string]bool{}

@@ -40,7 +40,9 @@ func (d *Daemon) notices() []link.Notice {
 			}
 		}
 	}
-	d.settle(&out, time.Now())
+	if len(d.settling) > 0 || slices.ContainsFunc(out, func(n link.Notice) bool { return n.Settle }) {
+		d.settle(&out, time.Now())
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, about := range slices.Sorted(maps.Keys(d.more)) {

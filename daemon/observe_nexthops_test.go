@@ -97,7 +97,7 @@ func TestNextHopsAreFollowed(t *testing.T) {
 		d.delayed.add(op, link.Reason{Code: link.CodeRefused}, true, time.Now())
 	}
 	var changed dirty
-	d.adopt(&s, &changed)
+	d.adopt(&s, &changed, time.Now())
 	if !changed.links[s.Links[0].Index] {
 		t.Errorf("not planned again: %+v", changed)
 	}

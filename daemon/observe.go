@@ -24,6 +24,7 @@ import (
 // goroutine. What cannot change while an interface lives is read once.
 type Observer struct {
 	root string
+	buf  []byte // of small files
 	rt   *rtnl.Conn
 	rd   *rdmanl.Conn
 	sys  sysfs.FS
@@ -67,7 +68,7 @@ type ObserverConfig struct {
 func NewObserver(cfg ObserverConfig) (*Observer, error) {
 	root, wake := cfg.Root, cfg.Wake
 	o := &Observer{
-		root: root, sys: sysfs.New(root), udev: udevdb.New(root), proc: procsys.New(root),
+		root: root, buf: make([]byte, 4096), sys: sysfs.New(root), udev: udevdb.New(root), proc: procsys.New(root),
 		static: map[int]staticLink{}, settings: map[int]rtnl.Settings{}, devs: map[string]link.Device{}, ports: map[portID]staticPort{},
 		dns: &resolved{}, adverts: adverts{}, advertTimers: map[int]*time.Timer{}, wake: wake,
 	}
@@ -198,8 +199,9 @@ func (o *Observer) exists(path string) bool {
 func replaceEach(links []link.Link, change func(*link.Link) bool) []link.Link {
 	out := links
 	copied := false
+	var l link.Link // outside of the loop: it is on the heap
 	for i := range links {
-		l := links[i]
+		l = links[i]
 		if !change(&l) {
 			continue
 		}

@@ -34,7 +34,7 @@ func (d *Daemon) publish(changed map[string]bool, reloaded bool) {
 		}
 	}
 	d.governPorts()
-	rep := link.Report{Ports: link.BuildPortStatus(d.snap, d.governing.Ports, d.portNotes)}
+	rep := link.Report{Ports: link.BuildPortStatus(d.snap, d.governing.Ports, d.portNotes), Links: make([]link.Status, 0, len(d.snap.Links))}
 	names := make(map[string]bool, len(d.snap.Links))
 	for i := range d.snap.Links {
 		if st, ok := d.status[d.snap.Links[i].Index]; ok {

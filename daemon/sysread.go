@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"ibnetworkd/internal/smallfile"
 	"path"
@@ -19,7 +20,11 @@ import (
 // text is a small file below root without the blanks around, "" if it cannot be
 // read.
 func (o *Observer) text(path string) string {
-	b, err := smallfile.Read(filepath.Join("/", o.root, path), 1<<16)
+	path = filepath.Join("/", o.root, path)
+	b, err := smallfile.ReadTo(path, o.buf)
+	if errors.Is(err, smallfile.ErrTooLarge) {
+		b, err = smallfile.Read(path, 1<<16)
+	}
 	if err != nil {
 		return ""
 	}

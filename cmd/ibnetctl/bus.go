@@ -200,7 +200,7 @@ func (a *app) fromReport(why string) *api.Description {
 		return nil
 	}
 	d := &api.Description{Schema: api.DescriptionSchema, Version: version.String(), Source: "ibnetworkd",
-		Online: api.OnlineState(r.Links, r.Awaited),
+		Online: api.OnlineState(slices.Values(r.Links), r.Awaited),
 		Links:  r.Links, Ports: r.Ports, SubnetManagers: unreported(r.Ports, why), Problems: r.Problems, Notices: r.Notices}
 	return d
 }

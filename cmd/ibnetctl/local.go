@@ -98,7 +98,7 @@ func (s *system) describe(why string) *api.Description {
 		d.Problems = append(d.Problems, p.String())
 	}
 	d.Notices = s.notices()
-	d.Online = api.OnlineState(d.Links, link.Awaited(s.set))
+	d.Online = api.OnlineState(slices.Values(d.Links), link.Awaited(s.set))
 	return d
 }
 

@@ -241,7 +241,7 @@ func (s *Server) manager() {
 	level := s.cfg.Backend.LogLevel()
 	s.put(api.LogControlPath, api.LogControl, &stateOf[logState]{logProps, logState{level, s.cfg.LogTarget}})
 	s.put(api.Root, api.Manager, &stateOf[managerState]{managerProps, managerState{
-		version: s.cfg.Version, online: api.OnlineState(slices.Collect(maps.Values(s.links)), s.awaited), logLevel: levelName(level),
+		version: s.cfg.Version, online: api.OnlineState(maps.Values(s.links), s.awaited), logLevel: levelName(level),
 		problems: s.problems, notices: s.notices, links: len(s.links), ports: len(s.ports),
 	}})
 }
@@ -320,7 +320,7 @@ func (s *Server) describe() api.Description {
 	slices.SortFunc(d.SubnetManagers, func(a, b smctl.Status) int {
 		return cmp.Or(strings.Compare(a.IBDevice, b.IBDevice), cmp.Compare(a.Port, b.Port))
 	})
-	d.Online = api.OnlineState(d.Links, s.awaited)
+	d.Online = api.OnlineState(slices.Values(d.Links), s.awaited)
 	return d
 }
 

@@ -5,6 +5,7 @@ package api
 
 import (
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 
@@ -73,9 +74,9 @@ type Description struct {
 
 // OnlineState sums up the links that are required for online, as wait-online answers:
 // where a unit requires a link (awaited) and no such link exists yet it is offline.
-func OnlineState(links []link.Status, awaited bool) string {
+func OnlineState(links iter.Seq[link.Status], awaited bool) string {
 	required, online := 0, 0
-	for _, l := range links {
+	for l := range links {
 		if l.Required && l.State != link.StateUnmanaged {
 			required++
 			if l.Online {

@@ -125,7 +125,7 @@ func (c *Conn) oneLink(r nl.Request) (l Link, err error) {
 // Addresses dumps the IPv4 and IPv6 addresses of all links.
 func (c *Conn) Addresses() ([]Address, error) {
 	r := nl.NewRequest("list addresses", unix.RTM_GETADDR, 0, nl.Build(make([]byte, sizeIfAddr)...))
-	return dump(c, r, unix.RTM_NEWADDR, 64, decodeAddress)
+	return dump(c, r, unix.RTM_NEWADDR, 16, decodeAddress)
 }
 
 // Routes dumps the IPv4 and IPv6 routes of all tables, without entries of the kernel's cache,

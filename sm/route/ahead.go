@@ -24,7 +24,7 @@ func (a *assignment) towards(list []int32, f func(d int32) bool) {
 	for len(a.batches) < 2 {
 		batch := make([]*candidates, aheadBatch)
 		for i := range batch {
-			batch[i] = newCandidates(a.n)
+			batch[i] = newCandidates(a.graph)
 		}
 		a.batches = append(a.batches, batch)
 	}

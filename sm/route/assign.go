@@ -9,56 +9,6 @@ import (
 	"ibnetworkd/sm/fabric"
 )
 
-// engine gives the candidates for next hops towards one switch.
-type engine interface {
-	// towards fills c for the destination switch d. Whatever candidates are
-	// chosen, and for whichever destination, no credit loop closes.
-	towards(d int32, c *candidates)
-}
-
-// candidates are the links that a packet to one switch may take. The switch at
-// the far end of each is nearer to the destination.
-type candidates struct {
-	order []int32 // switches with a way, nearest first, without the destination itself
-	first []int32 // by switch: where its links start in links
-	last  []int32
-	links []int32
-	lost  int // switches without a way
-}
-
-func newCandidates(n int) *candidates {
-	return &candidates{first: make([]int32, n), last: make([]int32, n)}
-}
-
-func (c *candidates) reset() {
-	c.order, c.links, c.lost = c.order[:0], c.links[:0], 0
-	clear(c.first)
-	clear(c.last)
-}
-
-// begin and end bracket the links of one switch.
-func (c *candidates) begin(s int32) { c.first[s] = int32(len(c.links)) }
-func (c *candidates) end(s int32) {
-	c.last[s] = int32(len(c.links))
-	if c.last[s] > c.first[s] {
-		c.order = append(c.order, s)
-	} else {
-		c.lost++
-	}
-}
-
-// addGroup adds the parallel links of a group, those by which the hop is the shortest.
-func (c *candidates) addGroup(g *graph, group int32) {
-	for l := g.link[group]; l < g.link[group+1]; l++ {
-		if g.hop == nil || g.hop[l] == g.hops[group] {
-			c.links = append(c.links, l)
-		}
-	}
-}
-
-// of are the links of one switch.
-func (c *candidates) of(s int32) []int32 { return c.links[c.first[s]:c.last[s]] }
-
 const (
 	// maxPasses is how often the tables are gone through to even them out, sharpPasses
 	// how often with links near the load of the busiest one dearer than others.
@@ -291,7 +241,7 @@ type assignment struct {
 }
 
 func newAssignment(g *graph, e engine, merging int64) *assignment {
-	a := &assignment{graph: g, engine: e, merging: merging, c: newCandidates(g.n), lft: newTables(g),
+	a := &assignment{graph: g, engine: e, merging: merging, c: newCandidates(g), lft: newTables(g),
 		load: g.loads(), dear: make([]int64, len(g.port)), alone: make([]int64, len(g.port)),
 		busy: make([]bool, len(g.port)), value: make([]int64, g.n), flow: make([]int64, g.n), next: make([]int32, g.n),
 		open: make([]bool, g.n), found: make([]int, g.n)}
@@ -322,7 +272,7 @@ func (a *assignment) each(f func(d int32, to dest)) {
 		if to == a.dests[d][0] {
 			a.lost += a.c.lost
 		}
-		a.work += len(a.c.links)
+		a.work += a.c.count
 		f(d, to)
 		return true
 	})
@@ -391,7 +341,7 @@ func (a *assignment) choose(d int32, to dest, keep bool) {
 		var best int32
 		var least int64
 		if len(a.before) == 0 {
-			best, least = a.lightest(a.c.of(s))
+			best, least = a.lightest(s)
 		} else {
 			best, least = a.cheapest(s, d, 0, math.MaxInt64)
 		}
@@ -407,10 +357,26 @@ func (a *assignment) choose(d int32, to dest, keep bool) {
 	}
 }
 
-// lightest is the first link with the least load on the way, and that load.
-func (a *assignment) lightest(links []int32) (best int32, least int64) {
+// lightest is the first candidate of a switch with the least load on the way, and that load.
+func (a *assignment) lightest(s int32) (best int32, least int64) {
 	// The place in links is the low byte, so that a minimum without a branch finds it.
 	key := int64(math.MaxInt64)
+	first, last := a.c.first[s], a.c.last[s]
+	if last <= a.c.all {
+		price, to, value := a.price[first:last], a.linkTo[first:last], a.value
+		if a.merging == 0 {
+			for i, p := range price {
+				key = min(key, (p+value[to[i]])<<8|int64(i))
+			}
+		} else {
+			alone := a.alone[first:last]
+			for i, p := range price {
+				key = min(key, (p+alone[i]+value[to[i]])<<8|int64(i))
+			}
+		}
+		return first + int32(key&0xff), key >> 8
+	}
+	links := a.c.links[first:last]
 	if a.merging == 0 {
 		for i, l := range links {
 			key = min(key, (a.price[l]+a.value[a.linkTo[l]])<<8|int64(i))

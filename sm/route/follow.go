@@ -110,14 +110,7 @@ func (f follower) followed(made *assignment, limit int64) (a *assignment, filled
 // entries remain.
 func (a *assignment) adopt(lft [][]uint8) (broken []int) {
 	broken = slices.Repeat([]int{whole}, a.top+1)
-	allowed, last := make([]int32, len(a.port)), fabric.None // by link: one more than the switch that it may lead to
 	a.each(func(d int32, to dest) {
-		if d != last {
-			last = d
-			for _, l := range a.c.links {
-				allowed[l] = d + 1
-			}
-		}
 		a.lft[d][to.lid] = to.port
 		kept := 0
 		for _, s := range a.c.order {
@@ -125,7 +118,7 @@ func (a *assignment) adopt(lft [][]uint8) (broken []int) {
 			if int(s) >= len(lft) || int(to.lid) >= len(lft[s]) {
 				continue
 			}
-			if l := a.linkOf[int(s)<<8|int(lft[s][to.lid])]; l != fabric.None && allowed[l] == d+1 {
+			if l := a.linkOf[int(s)<<8|int(lft[s][to.lid])]; l != fabric.None && a.c.has(s, l) {
 				a.lft[s][to.lid], a.next[s] = a.port[l], l
 				kept++
 			}

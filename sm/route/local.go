@@ -20,7 +20,7 @@ func (b *builder) local(e engine) tables {
 	lft, lost := newTables(g), 0
 	load := g.loads()
 	var flow []int64 // by switch and destination LID of the current switch
-	c := newCandidates(g.n)
+	c := newCandidates(g)
 	slack := 32 * g.mostHosts
 	for d := range int32(g.n) {
 		dests := g.dests[d]

@@ -36,7 +36,7 @@ func (b *builder) safe(e engine) bool {
 	g := b.graph
 	dep := make([][4]uint64, len(g.port))
 	out := make([][4]uint64, g.n)
-	c := newCandidates(g.n)
+	c := newCandidates(g)
 	for d := range int32(g.n) {
 		if len(g.dests[d]) == 0 {
 			continue
@@ -46,16 +46,18 @@ func (b *builder) safe(e engine) bool {
 		out[d] = [4]uint64{}
 		for _, s := range c.order {
 			var set [4]uint64
-			for _, l := range c.links[c.first[s]:c.last[s]] {
+			for _, l := range c.of(s) {
 				q := g.port[l]
 				set[q>>6] |= 1 << (q & 63)
 			}
 			out[s] = set
 		}
-		for _, l := range c.links {
-			next, have := &out[g.linkTo[l]], &dep[l]
-			for i := range next {
-				have[i] |= next[i]
+		for _, s := range c.order {
+			for _, l := range c.of(s) {
+				next, have := &out[g.linkTo[l]], &dep[l]
+				for i := range next {
+					have[i] |= next[i]
+				}
 			}
 		}
 	}

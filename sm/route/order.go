@@ -386,7 +386,7 @@ type fluid struct {
 }
 
 func newFluid(g *graph) *fluid {
-	f := &fluid{g: g, c: newCandidates(g.n), load: make([]float64, len(g.port)), flow: make([]float64, g.n)}
+	f := &fluid{g: g, c: newCandidates(g), load: make([]float64, len(g.port)), flow: make([]float64, g.n)}
 	each := 1 + 2*len(g.port) + 4*g.n
 	f.work = 64 * g.n // finding the order itself
 	f.step = int32(1 + g.n*each/scoreWork)

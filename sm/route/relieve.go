@@ -63,7 +63,7 @@ func (a *assignment) relieve(limit int64, wide bool) {
 	last := fabric.None
 	a.some(a.passing(limit), func(d int32, to dest) bool {
 		if d != last {
-			last, a.spent = d, a.spent+len(a.c.links)/4
+			last, a.spent = d, a.spent+a.c.count/4
 		}
 		a.spent += a.n
 		if a.tree && a.spent >= a.most() {

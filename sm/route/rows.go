@@ -227,7 +227,7 @@ func (g *graph) followedBy(list []*rows, lft [][]uint8) (best *rows) {
 	most := rowsSame
 	for _, e := range list {
 		all, same := 0, 0
-		c := newCandidates(g.n)
+		c := newCandidates(g)
 		for d := range int32(g.n) {
 			if len(g.dests[d]) == 0 {
 				continue
@@ -263,7 +263,7 @@ func (g *graph) following(c *candidates, dests []dest, lft [][]uint8) (all, same
 
 // follow reports whether tables go through rows everywhere.
 func (g *graph) follow(e *rows, lft [][]uint8) bool {
-	c := newCandidates(g.n)
+	c := newCandidates(g)
 	for d, dests := range g.dests {
 		c.reset()
 		e.towards(int32(d), c)

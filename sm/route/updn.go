@@ -29,11 +29,17 @@ type upDown struct {
 	// those down.
 	sorted, peer []int32
 	below        []int32
+	ups          []int32 // by switch: switches above it that are nearer to the destination
+	upLinks      []span  // by switch: all links up in the graph, empty where others are between
 }
+
+// span is consecutive links.
+type span struct{ first, end int32 }
 
 func newUpDown(g *graph, pos []int32) *upDown {
 	u := &upDown{g: g, pos: pos, dist: make([]int32, g.n), down: make([]bool, g.n), used: make([]bool, g.n), both: make([]bool, g.n),
-		sorted: make([]int32, 0, len(g.peer)), peer: make([]int32, 0, len(g.peer)), below: make([]int32, g.n)}
+		sorted: make([]int32, 0, len(g.peer)), peer: make([]int32, 0, len(g.peer)), below: make([]int32, g.n),
+		ups: make([]int32, g.n), upLinks: make([]span, g.n)}
 	for s := range int32(g.n) {
 		a, b := g.neighbours(s)
 		for _, up := range []bool{true, false} {
@@ -45,6 +51,9 @@ func newUpDown(g *graph, pos []int32) *upDown {
 			if up {
 				u.below[s] = int32(len(u.peer))
 			}
+		}
+		if up := u.sorted[a:u.below[s]]; len(up) > 0 && up[len(up)-1]-up[0] == int32(len(up)-1) {
+			u.upLinks[s] = span{g.link[up[0]], g.link[up[len(up)-1]+1]}
 		}
 	}
 	return u
@@ -80,8 +89,12 @@ func (u *upDown) towards(d int32, c *candidates) {
 		}
 	}
 	for _, s := range q[1:] {
-		c.begin(s)
 		a, b := g.neighbours(s)
+		if up := u.upLinks[s]; g.hops == nil && up.end > 0 && !u.down[s] && !u.both[s] && u.ups[s] == u.below[s]-a {
+			c.run(s, up.first, up.end)
+			continue
+		}
+		c.begin(s)
 		switch {
 		case u.down[s]:
 			u.link(s, u.below[s], b, c)
@@ -150,21 +163,30 @@ func (u *upDown) reach(d int32) []int32 {
 			a, b := g.neighbours(t)
 			if !u.down[t] {
 				for _, s := range u.peer[u.below[t]:b] {
-					if dist[s] == -1 {
-						dist[s], u.down[s] = k, false
+					switch dist[s] {
+					case -1:
+						dist[s], u.down[s], u.ups[s] = k, false, 1
 						q = append(q, s)
+					case k:
+						u.ups[s]++
 					}
 				}
 				continue
 			}
+			// A switch above t goes down to it, one below goes up.
 			for _, s := range g.peer[a:b] {
 				descends := pos[s] < pos[t]
 				switch dist[s] {
 				case -1:
-					dist[s], u.down[s] = k, descends
+					dist[s], u.down[s], u.ups[s] = k, descends, 0
 					q = append(q, s)
 				case k:
 					u.down[s] = u.down[s] || descends
+				default:
+					continue
+				}
+				if !descends {
+					u.ups[s]++
 				}
 			}
 		}

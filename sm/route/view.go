@@ -111,7 +111,7 @@ func (v *View) Choices(sw int32, lid ib.LID) (legal, nearer []uint8) {
 
 func (v *View) ports(e engine, sw, d int32) (out []uint8) {
 	g := v.short.g
-	c := newCandidates(g.n)
+	c := newCandidates(g)
 	e.towards(d, c)
 	for _, l := range c.of(sw) {
 		out = append(out, g.port[l])

@@ -36,7 +36,7 @@ func TestAhead(t *testing.T) {
 		}
 		plain.pass()
 		ahead.pass()
-		if !slices.EqualFunc(plain.lft, ahead.lft, bytes.Equal) || !slices.Equal(plain.load, ahead.load) {
+		if !slices.EqualFunc(plain.way, ahead.way, bytes.Equal) || !slices.Equal(plain.load, ahead.load) {
 			t.Errorf("other tables")
 		}
 	}

@@ -1,7 +1,6 @@
 package route
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"slices"
@@ -63,10 +62,10 @@ type variants struct {
 	found []*scored
 }
 
-// scored is tables and their score.
+// scored is ways and their score.
 type scored struct {
 	of    *assignment
-	lft   [][]uint8
+	way   [][]uint8
 	load  []int64
 	score float64
 	done  chan struct{} // closed when score is known
@@ -90,10 +89,10 @@ func (b *builder) variants(e engine, tree bool, bound int64) *variants {
 
 // judge finds the score of tables, on large graphs on another processor.
 func (v *variants) judge(a *assignment, worst int64) {
-	s := &scored{a, cloneTables(a.lft), slices.Clone(a.load), 0, make(chan struct{})}
+	s := &scored{a, a.copied(a.way), slices.Clone(a.load), 0, make(chan struct{})}
 	v.found = append(v.found, s)
 	find := func() {
-		s.score = a.score(s.lft, worst)
+		s.score = a.score(s.way, worst)
 		close(s.done)
 	}
 	if a.hostSum < shiftAhead {
@@ -133,22 +132,22 @@ func (v *variants) relieved(tree bool, bound int64) *assignment {
 		}
 	}
 	if s := v.best(); s.of.mixed() && len(v.all) > 1 {
-		s.of.revert(cloneTables(s.lft), slices.Clone(s.load))
+		s.of.revert(s.of.copied(s.way), slices.Clone(s.load))
 		v.spread(s.of, bound)
 	}
 	s := v.best()
-	s.of.revert(s.lft, s.load)
+	s.of.revert(s.way, s.load)
 	return s.of
 }
 
 // score weighs the load of the busiest link and the share of the bandwidth that hosts
 // get that each send to one other at a time: one percent less of the share is as bad
 // as five percent more load. Beside the load of I/O nodes the busiest link alone counts.
-func (a *assignment) score(lft [][]uint8, worst int64) float64 {
+func (a *assignment) score(way [][]uint8, worst int64) float64 {
 	if a.base != nil {
 		return float64(worst)
 	}
-	share, _ := a.shift(lft, 64)
+	share, _ := a.shift(way, 64)
 	return float64(worst) / math.Pow(max(share, 1e-3), 5)
 }
 
@@ -160,11 +159,11 @@ func (b *builder) balanced(e engine, merging, bound int64) (*assignment, int64) 
 	a.pass()
 	worst := a.worst()
 	for n := 1; n < maxPasses && n*a.work < assignWork && worst > bound; n++ {
-		lft, load := cloneTables(a.lft), slices.Clone(a.load)
+		way, load := a.copied(a.way), slices.Clone(a.load)
 		a.pass()
 		now := a.worst()
 		if now >= worst {
-			a.revert(lft, load)
+			a.revert(way, load)
 			break
 		}
 		worst = now
@@ -177,36 +176,18 @@ func (b *builder) balanced(e engine, merging, bound int64) (*assignment, int64) 
 func (a *assignment) sharpened(worst, bound int64) int64 {
 	for n := 0; n < sharpPasses && a.sharpens() && worst > bound; n++ {
 		a.spent += 2 * a.work
-		lft, load := cloneTables(a.lft), slices.Clone(a.load)
+		way, load := a.copied(a.way), slices.Clone(a.load)
 		a.sharpen(worst)
 		a.pass()
 		now := a.worst()
 		if now >= worst {
-			a.revert(lft, load)
+			a.revert(way, load)
 			break
 		}
 		worst = now
 	}
 	a.sharpen(0)
 	return worst
-}
-
-// newTables has a piece of memory for each row: the garbage collector stops the whole
-// program until a goroutine that fills or copies one large piece is done with it.
-func newTables(g *graph) [][]uint8 {
-	lft := make([][]uint8, g.n)
-	for s := range lft {
-		lft[s] = bytes.Repeat([]byte{NoPort}, g.top+1)
-	}
-	return lft
-}
-
-func cloneTables(lft [][]uint8) [][]uint8 {
-	out := make([][]uint8, len(lft))
-	for s := range out {
-		out[s] = slices.Clone(lft[s])
-	}
-	return out
 }
 
 // assignment is tables in the making and the loads that they give.
@@ -217,41 +198,43 @@ type assignment struct {
 	c       *candidates
 	ahead   bool            // whether candidates may be found on another processor
 	batches [][]*candidates // for that
-	lft     [][]uint8
-	placed  bool    // lft has a way for each destination
-	tree    bool    // the switches form levels
-	grown   bool    // of tables that follow others: hosts have come
-	load    []int64 // by link: flows times the cost of the link
-	price   []int64 // by link: what one more flow costs; load itself without a peak
-	dear    []int64 // what price is with a peak
-	peak    int64   // the load that all are to be below, 0 if prices do not regard it
-	total   int64   // sum of load
-	value   []int64 // by switch: loads on the way to the current destination
-	flow    []int64 // by switch: flows to the current destination through it
-	alone   []int64 // by link: what it costs for not being on the way of others to the destination
-	busy    []bool  // by link: whether flows to the destination left it for its load
-	next    []int32 // by switch: the link to the current destination
-	open    []bool  // by switch: whether mend has to choose
-	found   []int   // by switch: the search of mend that found its value and next
-	search  int
-	before  [][]int32 // of other LIDs of the current port: the link by switch
-	lost    int       // switch pairs without a way
-	work    int       // links visited in a pass
-	spent   int       // links visited by mend
+	// way has by LID and switch the place of the link to the LID among those of the switch,
+	// NoPort where there is none.
+	way    [][]uint8
+	placed bool    // there is a way for each destination
+	tree   bool    // the switches form levels
+	grown  bool    // of tables that follow others: hosts have come
+	load   []int64 // by link: flows times the cost of the link
+	price  []int64 // by link: what one more flow costs; load itself without a peak
+	dear   []int64 // what price is with a peak
+	peak   int64   // the load that all are to be below, 0 if prices do not regard it
+	total  int64   // sum of load
+	value  []int64 // by switch: loads on the way to the current destination
+	flow   []int64 // by switch: flows to the current destination through it
+	alone  []int64 // by link: what it costs for not being on the way of others to the destination
+	busy   []bool  // by link: whether flows to the destination left it for its load
+	next   []int32 // by switch: the link to the current destination
+	open   []bool  // by switch: whether mend has to choose
+	found  []int   // by switch: the search of mend that found its value and next
+	search int
+	before [][]int32 // of other LIDs of the current port: the link by switch
+	lost   int       // switch pairs without a way
+	work   int       // links visited in a pass
+	spent  int       // links visited by mend
 }
 
 func newAssignment(g *graph, e engine, merging int64) *assignment {
-	a := &assignment{graph: g, engine: e, merging: merging, c: newCandidates(g), lft: newTables(g),
+	a := &assignment{graph: g, engine: e, merging: merging, c: newCandidates(g), way: g.newWays(),
 		load: g.loads(), dear: make([]int64, len(g.port)), alone: make([]int64, len(g.port)),
 		busy: make([]bool, len(g.port)), value: make([]int64, g.n), flow: make([]int64, g.n), next: make([]int32, g.n),
 		open: make([]bool, g.n), found: make([]int, g.n)}
-	a.revert(a.lft, a.load)
+	a.revert(a.way, a.load)
 	return a
 }
 
-// revert goes back to tables and the loads that they give.
-func (a *assignment) revert(lft [][]uint8, load []int64) {
-	a.lft, a.load, a.total = lft, load, 0
+// revert goes back to ways and the loads that they give.
+func (a *assignment) revert(way [][]uint8, load []int64) {
+	a.way, a.load, a.total = way, load, 0
 	for _, n := range load {
 		a.total += n
 	}
@@ -299,7 +282,7 @@ func (a *assignment) some(which []bool, f func(d int32, to dest) bool) {
 			if i+1 < len(dests) && dests[i+1].port == to.port {
 				next := make([]int32, a.n)
 				for _, s := range a.c.order {
-					next[s] = a.linkOf[int(s)<<8|int(a.lft[s][to.lid])]
+					next[s] = a.linkTowards(s, to.lid)
 				}
 				a.before = append(a.before, next)
 			}
@@ -314,7 +297,6 @@ func (a *assignment) pass() {
 		if a.placed {
 			a.carry(to, -1)
 		}
-		a.lft[d][to.lid] = to.port
 		a.place(d, to)
 	})
 	a.placed = true
@@ -336,6 +318,7 @@ func (a *assignment) place(d int32, to dest) {
 // that came back gets its share, and nothing else moves.
 func (a *assignment) choose(d int32, to dest, keep bool) {
 	slack := 32 * a.mostHosts * 16
+	row := a.way[to.lid]
 	a.value[d] = 0
 	for _, s := range a.c.order {
 		var best int32
@@ -346,14 +329,14 @@ func (a *assignment) choose(d int32, to dest, keep bool) {
 			best, least = a.cheapest(s, d, 0, math.MaxInt64)
 		}
 		if keep {
-			if old := a.linkOf[int(s)<<8|int(a.lft[s][to.lid])]; old != best {
+			if old := a.linkAt(s, row[s]); old != best {
 				if v := a.price[old] + a.value[a.linkTo[old]] + a.sharing(s, old, d); v <= 2*least+slack {
 					best, least = old, v
 				}
 			}
 		}
 		a.value[s], a.next[s] = least, best
-		a.lft[s][to.lid] = a.port[best]
+		row[s] = uint8(best - a.start[s])
 	}
 }
 
@@ -425,12 +408,13 @@ func (a *assignment) sharing(s, l, d int32) (cost int64) {
 
 // through goes over the links that the flows to a LID take, with the number of
 // flows on each, until yield is false. c has the candidates for its switch.
-func (a *assignment) through(lft [][]uint8, to dest, yield func(l int32, flows int64) bool) {
+func (a *assignment) through(way [][]uint8, to dest, yield func(l int32, flows int64) bool) {
 	copy(a.flow, a.hosts)
+	row := way[to.lid]
 	for i := len(a.c.order) - 1; i >= 0; i-- {
 		s := a.c.order[i]
 		if n := a.flow[s]; n > 0 {
-			l := a.linkOf[int(s)<<8|int(lft[s][to.lid])]
+			l := a.linkAt(s, row[s])
 			if l == fabric.None {
 				continue
 			}
@@ -453,8 +437,9 @@ func (a *assignment) carry(to dest, sign int64) {
 
 // ways sets next to the links that lead to a LID.
 func (a *assignment) ways(to dest) {
+	row := a.way[to.lid]
 	for _, s := range a.c.order {
-		a.next[s] = a.linkOf[int(s)<<8|int(a.lft[s][to.lid])]
+		a.next[s] = a.linkAt(s, row[s])
 	}
 }
 
@@ -537,7 +522,7 @@ func (a *assignment) merge(to dest) {
 	for l := range a.alone {
 		a.alone[l] = most
 	}
-	a.through(a.lft, to, func(l int32, n int64) bool {
+	a.through(a.way, to, func(l int32, n int64) bool {
 		a.alone[l] -= most * n / a.hostSum
 		return true
 	})

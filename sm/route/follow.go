@@ -24,18 +24,33 @@ func (b *builder) inForce() bool {
 // kept are the tables in force, followed, or else the best from nothing. Those from
 // nothing are made only as well as is needed to know that.
 func (b *builder) kept(e engine, tree bool, bound int64) *assignment {
-	v := b.variants(e, tree, bound)
 	if !b.inForce() {
-		return v.relieved(tree, bound)
+		return b.variants(e, tree, bound).relieved(tree, bound)
 	}
 	f := b.follower(e)
 	limit := bound + bound/10
-	if h, filled := f.followed(v.best().of, limit); !filled && h.worst() <= limit {
+	var v *variants
+	var h *assignment
+	if f.grown() {
+		v = b.variants(e, tree, bound)
+		h = f.mended(v.best().of.merging, limit)
+	} else {
+		h = f.mended(0, limit)
+	}
+	fits := h.worst() <= limit
+	if fits && !slices.Contains(h.load, 0) {
+		return h
+	}
+	if v == nil {
+		v = b.variants(e, tree, bound)
+	}
+	if fits && !h.idles(v.best().of) {
 		return h
 	}
 	made := v.relieved(tree, bound)
 	limit = made.worst() + made.worst()/10
-	h, _ := f.followed(made, limit)
+	h = f.mended(made.merging, limit)
+	h.fill(made)
 	h.tree = tree
 	for n := 0; n < 2*maxRelief && h.worst() > limit; n++ {
 		// Where hosts come, tables from nothing let flows come together earlier.
@@ -65,12 +80,23 @@ func (b *builder) follower(e engine) follower {
 	return follower{a, a.adopt(b.prev)}
 }
 
-// followed changes entries that lead nowhere any more, over links with no more than limit
-// if there are such, and those that leave a link without any flow that made, tables from
-// nothing, gives some. It reports whether there was such a link.
-func (f follower) followed(made *assignment, limit int64) (a *assignment, filled bool) {
-	a = newAssignment(f.graph, f.engine, made.merging)
-	a.revert(cloneTables(f.lft), slices.Clone(f.load))
+// grown reports whether there are LIDs of hosts that no entries lead to.
+func (f follower) grown() bool {
+	for _, dests := range f.dests {
+		for _, to := range dests {
+			if to.kind != uncounted && f.broken[to.lid] == 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// mended changes entries that lead nowhere any more, over links with no more than limit
+// if there are such. What is new gets ways as tables from nothing with merging have.
+func (f follower) mended(merging, limit int64) *assignment {
+	a := newAssignment(f.graph, f.engine, merging)
+	a.revert(f.copied(f.way), slices.Clone(f.load))
 	a.lost, a.work, a.ahead, a.batches = f.lost, f.work, true, f.batches
 	which := make([]bool, len(f.broken))
 	for lid, kept := range f.broken {
@@ -86,23 +112,39 @@ func (f follower) followed(made *assignment, limit int64) (a *assignment, filled
 		a.mend(d, to, limit, false)
 		return true
 	})
+	return a
+}
+
+// idle reports whether a link without any flow is on the ways of others to a LID.
+func (a *assignment) idle(of *assignment, to dest) (some bool) {
+	a.through(of.way, to, func(l int32, _ int64) bool {
+		some = a.load[l] == 0
+		return !some
+	})
+	return some
+}
+
+// idles reports whether that is so for any LID.
+func (a *assignment) idles(of *assignment) (some bool) {
+	a.some(nil, func(_ int32, to dest) bool {
+		some = a.idle(of, to)
+		return !some
+	})
+	return some
+}
+
+// fill changes entries that leave a link without any flow that others give some.
+func (a *assignment) fill(others *assignment) {
 	if !slices.Contains(a.load, 0) {
-		return a, false
+		return
 	}
 	a.each(func(d int32, to dest) {
-		idle := false
-		a.through(made.lft, to, func(l int32, _ int64) bool {
-			idle = a.load[l] == 0
-			return !idle
-		})
-		if idle {
-			filled = true
+		if a.idle(others, to) {
 			a.carry(to, -1)
 			a.choose(d, to, true)
 			a.carry(to, 1)
 		}
 	})
-	return a, filled
 }
 
 // adopt takes over the entries of tables that are candidates, with the flows to
@@ -111,15 +153,14 @@ func (f follower) followed(made *assignment, limit int64) (a *assignment, filled
 func (a *assignment) adopt(lft [][]uint8) (broken []int) {
 	broken = slices.Repeat([]int{whole}, a.top+1)
 	a.each(func(d int32, to dest) {
-		a.lft[d][to.lid] = to.port
-		kept := 0
+		kept, row := 0, a.way[to.lid]
 		for _, s := range a.c.order {
 			a.next[s] = fabric.None
 			if int(s) >= len(lft) || int(to.lid) >= len(lft[s]) {
 				continue
 			}
 			if l := a.linkOf[int(s)<<8|int(lft[s][to.lid])]; l != fabric.None && a.c.has(s, l) {
-				a.lft[s][to.lid], a.next[s] = a.port[l], l
+				row[s], a.next[s] = uint8(l-a.start[s]), l
 				kept++
 			}
 		}

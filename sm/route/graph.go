@@ -25,6 +25,7 @@ type graph struct {
 	linkTo []int32 // by link: the other switch
 	cost   []int64 // by link: what a flow costs, more on slower links
 	linkOf []int32 // n*256: link by switch and port, None for others
+	start  []int32 // by switch: its first link
 	hop    []int32 // by link: length of a hop, nil where all are 1
 	hops   []int32 // by group: that of its shortest links, with hop
 	back   []int32 // by group: the group of the other direction, with hops
@@ -103,6 +104,10 @@ func newHinted(f *fabric.Fabric, kinds []kind) *graph {
 			g.link = append(g.link, int32(len(g.port)))
 		}
 		g.group = append(g.group, int32(len(g.peer)))
+	}
+	g.start = make([]int32, n)
+	for s := range g.start {
+		g.start[s] = g.link[g.group[s]]
 	}
 	g.weigh()
 	for i, e := range f.EndPorts {

@@ -58,7 +58,7 @@ type offer struct {
 
 // entry is what a switch had for a LID.
 type entry struct {
-	port, layer uint8
+	way, layer uint8
 }
 
 // stretch is the path from a switch to a LID of another.
@@ -118,7 +118,7 @@ func (b *builder) layered(base *Result, count, work int) Result {
 }
 
 func (y *layered) result(order []ib.GUID, trunk []uint8, bound int64) Result {
-	return Result{Engine: Layered, LFT: y.lft, SL: y.of, NumLayers: y.used(), Order: order, Trunk: trunk,
+	return Result{Engine: Layered, LFT: y.tables(), SL: y.of, NumLayers: y.used(), Order: order, Trunk: trunk,
 		Worst: float64(y.worst()) / 16, Bound: float64(bound) / 16}
 }
 
@@ -220,7 +220,7 @@ func (b *builder) fresh() (r Result) {
 // begin takes over tables without a credit loop, with the pairs spread over the layers
 // by the regions of their switches.
 func (y *layered) begin(lft [][]uint8, region []int32) {
-	y.lft = cloneTables(lft)
+	y.way = y.waysOf(lft)
 	for s := range y.of {
 		for d := range s {
 			k := uint8(int(region[s]+region[d]) % len(y.layers))
@@ -240,12 +240,12 @@ func (y *layered) begin(lft [][]uint8, region []int32) {
 // keeps the best.
 func (y *layered) search(bound int64, work int) {
 	type state struct {
-		lft   [][]uint8
+		way   [][]uint8
 		of    Layers
 		load  []int64
 		worst int64
 	}
-	save := func() state { return state{cloneTables(y.lft), cloneTables(y.of), slices.Clone(y.load), y.worst()} }
+	save := func() state { return state{y.copied(y.way), cloneTables(y.of), slices.Clone(y.load), y.worst()} }
 	best := save()
 	for way := range 3 {
 		for n, stale := 0, 0; n < layeredPasses && stale < 2 && best.worst > bound && y.visited() < work; n++ {
@@ -263,7 +263,7 @@ func (y *layered) search(bound int64, work int) {
 		}
 	}
 	y.of = best.of
-	y.revert(best.lft, best.load)
+	y.revert(best.way, best.load)
 }
 
 // visited counts the work done.
@@ -310,7 +310,7 @@ func (y *layered) again(work int, limit int64) {
 func (y *layered) release(d int32, to dest) {
 	clear(y.settled)
 	for _, s := range y.c.order {
-		y.was[s] = entry{y.lft[s][to.lid], y.of[s][d]}
+		y.was[s] = entry{y.way[to.lid][s], y.of[s][d]}
 		y.take(y.of[s][d], stretch{s, d, to.lid})
 	}
 }
@@ -357,7 +357,7 @@ func (y *layered) join(s, d int32, to dest, links []int32) bool {
 	own := y.of[s][d]
 	path := stretch{s, d, to.lid}
 	for _, o := range y.offers {
-		y.lft[s][to.lid] = y.port[o.link]
+		y.direct(s, to.lid, o.link)
 		if y.put(own, path) || y.eager && y.elsewhere(path) {
 			y.settled[s], y.value[s] = true, o.cost
 			return true
@@ -367,13 +367,13 @@ func (y *layered) join(s, d int32, to dest, links []int32) bool {
 		if y.eager || y.frozen {
 			break
 		}
-		y.lft[s][to.lid] = y.port[o.link]
+		y.direct(s, to.lid, o.link)
 		if y.elsewhere(path) {
 			y.settled[s], y.value[s] = true, o.cost
 			return true
 		}
 	}
-	y.lft[s][to.lid] = NoPort
+	y.way[to.lid][s] = NoPort
 	return false
 }
 
@@ -446,7 +446,7 @@ func (y *layered) restore(d int32, to dest) {
 		}
 	}
 	for _, s := range y.c.order {
-		y.lft[s][to.lid] = y.was[s].port
+		y.way[to.lid][s] = y.was[s].way
 	}
 	for _, s := range y.c.order {
 		p, k := stretch{s, d, to.lid}, y.was[s].layer
@@ -464,7 +464,7 @@ func (y *layered) restore(d int32, to dest) {
 func (y *layered) links(p stretch) []int32 {
 	y.path = y.path[:0]
 	for at := p.from; at != p.to; {
-		l := y.linkOf[int(at)<<8|int(y.lft[at][p.lid])]
+		l := y.linkTowards(at, p.lid)
 		if l == fabric.None {
 			return nil
 		}

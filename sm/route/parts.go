@@ -29,7 +29,7 @@ func (b *builder) balance(e engine, tree bool, bound int64) tables {
 			return p.local(e)
 		}
 		a := p.kept(e, tree, bound)
-		return tables{a.lft, a.load, a.lost}
+		return tables{a.tables(), a.load, a.lost}
 	}
 	if !slices.Contains(b.kind, server) {
 		return made(b.graph, bound)

@@ -81,11 +81,11 @@ func (g *graph) measure(lft [][]uint8) (flows []int64, out Load) {
 func Shift(f *fabric.Fabric, lft [][]uint8, order ...ib.GUID) (share, worst float64) {
 	g := newGraph(f)
 	_ = g.orderHosts(order)
-	return g.shift(lft, 128)
+	return g.shift(g.waysOf(lft), 128)
 }
 
-// shift is Shift for a number of distances. Of two at a time one is on another processor.
-func (g *graph) shift(lft [][]uint8, distances int) (share, worst float64) {
+// shift is Shift for ways and a number of distances. Of two at a time one is on another processor.
+func (g *graph) shift(way [][]uint8, distances int) (share, worst float64) {
 	hosts := g.shifters()
 	n := 0
 	step := max(1, (len(hosts)-1)/distances)
@@ -98,14 +98,14 @@ func (g *graph) shift(lft [][]uint8, distances int) (share, worst float64) {
 		if len(both) == 2 && len(hosts) >= shiftAhead {
 			done := make(chan struct{})
 			go func() {
-				pair[1].run(g, lft, hosts, k+step)
+				pair[1].run(g, way, hosts, k+step)
 				close(done)
 			}()
-			pair[0].run(g, lft, hosts, k)
+			pair[0].run(g, way, hosts, k)
 			<-done
 		} else {
 			for i := range both {
-				both[i].run(g, lft, hosts, k+i*step)
+				both[i].run(g, way, hosts, k+i*step)
 			}
 		}
 		for i := range both {
@@ -156,16 +156,17 @@ type permutation struct {
 }
 
 // run fills most for the flows of each host to the one k after it.
-func (p *permutation) run(g *graph, lft [][]uint8, hosts []shifter, k int) {
+func (p *permutation) run(g *graph, way [][]uint8, hosts []shifter, k int) {
 	clear(p.count)
 	for i, a := range hosts {
 		b := hosts[(i+k)%len(hosts)]
 		path := p.paths[i][:0]
-		for at := a.s; b.aims && at != b.s && len(path) <= g.n; {
-			l := fabric.None
-			if int(b.lid) < len(lft[at]) {
-				l = g.linkOf[int(at)<<8|int(lft[at][b.lid])]
-			}
+		var row []uint8 // nil where no destination has the LID
+		if b.aims && int(b.lid) < len(way) {
+			row = way[b.lid]
+		}
+		for at := a.s; row != nil && at != b.s && len(path) <= g.n; {
+			l := g.linkAt(at, row[at])
 			if l == fabric.None {
 				break
 			}

@@ -17,11 +17,11 @@ const (
 // which it returns.
 func (a *assignment) relieved(worst, bound int64) int64 {
 	stale, step := 0, 3
-	var lft [][]uint8
+	var way [][]uint8
 	var load []int64
 	for worst > bound && stale < maxRelief && a.spent < a.most() {
 		if stale == 0 {
-			lft, load = cloneTables(a.lft), slices.Clone(a.load)
+			way, load = a.copied(a.way), slices.Clone(a.load)
 		}
 		a.sharpen(worst)
 		a.relieve(worst-worst>>(step+stale)-1, true)
@@ -32,7 +32,7 @@ func (a *assignment) relieved(worst, bound int64) int64 {
 		}
 	}
 	if stale > 0 {
-		a.revert(lft, load)
+		a.revert(way, load)
 	}
 	a.sharpen(0)
 	return worst
@@ -84,22 +84,23 @@ func (a *assignment) relieve(limit int64, wide bool) {
 // passing has the LIDs to which a link with more than limit leads.
 func (a *assignment) passing(limit int64) []bool {
 	out := make([]bool, a.top+1)
-	var over [256]bool
-	for s, row := range a.lft {
-		some := false
-		x, y := a.neighbours(int32(s))
-		for l := a.link[x]; l < a.link[y]; l++ {
-			over[a.port[l]] = a.load[l] > limit
-			some = some || a.load[l] > limit
+	over := make([]bool, len(a.port))
+	var from []int32 // switches with such a link
+	for s := range int32(a.n) {
+		first, end := a.linksOf(s)
+		for l := first; l < end; l++ {
+			over[l] = a.load[l] > limit
 		}
-		if !some {
-			continue
+		if slices.Contains(over[first:end], true) {
+			from = append(from, s)
+			a.spent += len(out) / 8
 		}
-		a.spent += len(row) / 8
-		for lid, p := range row {
-			out[lid] = out[lid] || over[p]
-		}
-		clear(over[:])
+	}
+	for lid, row := range a.way {
+		out[lid] = row != nil && slices.ContainsFunc(from, func(s int32) bool {
+			l := a.linkAt(s, row[s])
+			return l != fabric.None && over[l]
+		})
 	}
 	return out
 }
@@ -172,7 +173,7 @@ func (a *assignment) mend(d int32, to dest, limit int64, wide bool) {
 		for at := s; at != d; {
 			if open[at] {
 				open[at] = false
-				a.lft[at][to.lid] = a.port[a.next[at]]
+				a.direct(at, to.lid, a.next[at])
 			}
 			l := a.next[at]
 			a.add(l, n)
@@ -183,7 +184,7 @@ func (a *assignment) mend(d int32, to dest, limit int64, wide bool) {
 	for _, s := range a.c.order {
 		if open[s] {
 			way(s, 0)
-			a.lft[s][to.lid] = a.port[a.next[s]]
+			a.direct(s, to.lid, a.next[s])
 		}
 	}
 }

@@ -117,10 +117,9 @@ func (y *layered) changed(of Layers) (n int) {
 // fit: the tree of multicast may have changed. It is false if that is too much work.
 func (y *layered) takeOver(lft [][]uint8, of Layers) bool {
 	y.each(func(d int32, to dest) {
-		y.lft[d][to.lid] = to.port
 		for _, s := range y.c.order {
 			if y.whole(lft, stretch{s, d, to.lid}) {
-				y.lft[s][to.lid] = lft[s][to.lid]
+				y.direct(s, to.lid, y.linkOf[int(s)<<8|int(lft[s][to.lid])])
 			}
 		}
 	})
@@ -279,7 +278,7 @@ func (y *layered) reroute(g goal, frozen bool) bool {
 func (y *layered) stuck(g goal) int32 {
 	y.visit(g.d)
 	for _, s := range y.c.order {
-		if y.lft[s][g.to.lid] == NoPort {
+		if y.way[g.to.lid][s] == NoPort {
 			return s
 		}
 	}
@@ -292,21 +291,21 @@ func (y *layered) evict(g goal) {
 	y.bear(g.d, g.to, -1)
 	y.release(g.d, g.to)
 	for _, s := range y.c.order {
-		y.lft[s][g.to.lid] = NoPort
+		y.way[g.to.lid][s] = NoPort
 	}
 }
 
 // ease routes the LIDs again whose flows pass links with more than limit, and keeps that
 // if it relieves the busiest link by a tenth at least.
 func (y *layered) ease(limit int64) {
-	was, lft, load := y.worst(), cloneTables(y.lft), slices.Clone(y.load)
+	was, way, load := y.worst(), y.copied(y.way), slices.Clone(y.load)
 	for n := 0; n < layeredPasses && y.worst() > limit; n++ {
 		y.sharpen(y.worst())
 		y.again(layeredWork/2, limit)
 	}
 	y.sharpen(0)
 	if y.worst()*10 > was*9 {
-		y.revert(lft, load)
+		y.revert(way, load)
 	}
 }
 
@@ -323,7 +322,7 @@ func (y *layered) drop(p stretch, s, d int32) {
 		}
 	}
 	for _, x := range through {
-		y.lft[x][p.lid] = NoPort
+		y.way[p.lid][x] = NoPort
 	}
 }
 

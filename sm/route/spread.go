@@ -28,9 +28,9 @@ func (a *assignment) even() *assignment {
 	g := *a.graph
 	g.cost = slices.Repeat([]int64{16}, len(a.port))
 	b := builder{graph: &g}
-	lft, _ := b.balanced(a.engine, merging, g.bound())
+	made, _ := b.balanced(a.engine, merging, g.bound())
 	e := newAssignment(a.graph, a.engine, merging)
-	e.lft = lft.lft
+	e.way = made.way
 	e.each(func(_ int32, to dest) { e.carry(to, 1) })
 	return e
 }
@@ -132,7 +132,7 @@ func (y *spreader) begin() {
 func (y *spreader) walk(s, d int32, to dest) []int32 {
 	y.path = y.path[:0]
 	for s != d {
-		l := y.linkOf[int(s)<<8|int(y.lft[s][to.lid])]
+		l := y.linkTowards(s, to.lid)
 		y.path = append(y.path, l)
 		s = y.linkTo[l]
 	}
@@ -224,7 +224,7 @@ func (y *spreader) pass(limit, extra int64, all bool) {
 				if len(y.c.of(s)) > 1 {
 					y.better(s, d, to, limit, extra, all)
 				}
-				t := y.linkTo[y.linkOf[int(s)<<8|int(y.lft[s][to.lid])]]
+				t := y.linkTo[y.linkTowards(s, to.lid)]
 				if t != d {
 					y.behind[t] = append(y.behind[t], y.behind[s]...)
 				}
@@ -244,28 +244,28 @@ func (y *spreader) better(s, d int32, to dest, limit, extra int64, all bool) {
 		return
 	}
 	y.move(path, hosts, to, -1)
-	old := y.lft[s][to.lid]
+	old := y.linkTowards(s, to.lid)
 	was := y.taken(path, hosts, to, math.MaxInt64)
 	best, least := old, int64(math.MaxInt64)
 	if !over {
 		least = was - was/64
 	}
 	for _, l := range y.c.of(s) {
-		if y.port[l] == old {
+		if l == old {
 			continue
 		}
-		y.lft[s][to.lid] = y.port[l]
+		y.direct(s, to.lid, l)
 		path := y.walk(s, d, to)
 		if slices.ContainsFunc(path, func(e int32) bool { return y.load[e]+n*y.cost[e] > limit }) {
 			continue
 		}
 		if v := y.taken(path, hosts, to, least); v < least {
-			best, least = y.port[l], v
+			best, least = l, v
 		}
 	}
 	if over && best != old && least >= was+extra*n {
 		best, y.lacks = old, min(y.lacks, (least-was)/n)
 	}
-	y.lft[s][to.lid] = best
+	y.direct(s, to.lid, best)
 	y.move(y.walk(s, d, to), hosts, to, 1)
 }

@@ -52,9 +52,9 @@ type stacked struct {
 	stays []bool
 }
 
-// fitting is the port to a LID and the layers that the path fits into.
+// fitting is the way to a LID and the layers that the path fits into.
 type fitting struct {
-	port uint8
+	way  uint8
 	fits uint16
 }
 
@@ -111,9 +111,9 @@ func newStacked(g *graph, up []uint16, count int) *stacked {
 }
 
 // begin takes over tables of up/down by the order of the first layer.
-func (y *stacked) begin(e engine, lft [][]uint8) {
+func (y *stacked) begin(e engine, way [][]uint8) {
 	short := y.engine
-	y.engine, y.lft = e, lft
+	y.engine, y.way = e, way
 	var order []int32
 	y.each(func(d int32, to dest) {
 		if d != y.at {
@@ -122,7 +122,7 @@ func (y *stacked) begin(e engine, lft [][]uint8) {
 		y.order[to.lid], y.falls[d] = order, y.all
 		fits := y.fits[to.lid]
 		for _, s := range order {
-			l := y.linkOf[int(s)<<8|int(lft[s][to.lid])]
+			l := y.linkTowards(s, to.lid)
 			fits[s], y.falls[s] = y.onward(l, fits)
 			y.pair[d][s] &= fits[s]
 		}
@@ -152,14 +152,14 @@ func (y *stacked) pass(limit int64) {
 		}
 		y.c.order = order
 		over := limit == 0
-		y.through(y.lft, to, func(l int32, _ int64) bool {
+		y.through(y.way, to, func(l int32, _ int64) bool {
 			over = over || y.load[l] > limit
 			return !over
 		})
 		if over {
 			y.carry(to, -1)
-			for s, row := range y.lft {
-				y.was[s] = fitting{row[to.lid], fits[s]}
+			for s, place := range y.way[to.lid] {
+				y.was[s] = fitting{place, fits[s]}
 			}
 			y.c.order = y.lead(d, to, short, order)
 			y.carry(to, 1)
@@ -201,8 +201,8 @@ func (y *stacked) lead(d int32, to dest, short, before []int32) []int32 {
 		for _, s := range before {
 			if y.stays[s] {
 				order = append(order, s)
-				y.lft[s][to.lid] = y.was[s].port
-				l := y.linkOf[int(s)<<8|int(y.was[s].port)]
+				y.way[to.lid][s] = y.was[s].way
+				l := y.linkAt(s, y.was[s].way)
 				fits[s], y.falls[s] = y.onward(l, fits)
 				y.value[s] = y.price[l] + y.value[y.linkTo[l]]
 			}
@@ -217,7 +217,7 @@ func (y *stacked) lead(d int32, to dest, short, before []int32) []int32 {
 				continue
 			}
 			fit, fits[s] = false, 0
-			for at := s; !y.stays[at] && at != d; at = y.linkTo[y.linkOf[int(at)<<8|int(y.was[at].port)]] {
+			for at := s; !y.stays[at] && at != d; at = y.linkTo[y.linkAt(at, y.was[at].way)] {
 				y.stays[at] = true
 			}
 		}
@@ -253,7 +253,8 @@ func (y *stacked) join(s, d int32, to dest) bool {
 	if best == fabric.None {
 		return false
 	}
-	y.lft[s][to.lid], y.value[s] = y.port[best], least
+	y.direct(s, to.lid, best)
+	y.value[s] = least
 	fits[s], y.falls[s] = y.onward(best, fits)
 	return true
 }
@@ -304,7 +305,7 @@ func (b *builder) stacked(count int) (r Result, one float64) {
 		return Result{Worst: math.Inf(1)}, float64(quick) / 16
 	}
 	y := newStacked(s.graph, s.stack(pos, trunk, count), count)
-	y.begin(e, base.lft)
+	y.begin(e, base.way)
 	var best Result
 	worst := int64(math.MaxInt64)
 	for n, stale := 0, 0; n < stackedPasses && stale < 2 && worst > bound; n++ {
@@ -315,7 +316,7 @@ func (b *builder) stacked(count int) (r Result, one float64) {
 		}
 		y.pass(limit)
 		if w := y.worst(); w < worst {
-			best, worst, stale = Result{LFT: cloneTables(y.lft), SL: y.layers(count)}, w, 0
+			best, worst, stale = Result{LFT: y.tables(), SL: y.layers(count)}, w, 0
 		} else {
 			stale++
 		}

@@ -11,7 +11,8 @@ const (
 // towards calls f for the switches of a list, with c their candidates, until f is false. On
 // large graphs another goroutine finds the next ones while f works; the engine is in use there.
 func (a *assignment) towards(list []int32, f func(d int32) bool) {
-	if !a.ahead || len(a.peer) < aheadGroups {
+	known, ok := a.engine.(*remembered)
+	if !a.ahead || len(a.peer) < aheadGroups || ok && known.knows(list) {
 		for _, d := range list {
 			a.c.reset()
 			a.engine.towards(d, a.c)

@@ -74,3 +74,41 @@ func (c *candidates) has(s, l int32) bool {
 
 // of are the links of one switch.
 func (c *candidates) of(s int32) []int32 { return c.links[c.first[s]:c.last[s]] }
+
+// rememberMost is how much memory candidates may take to be remembered.
+const rememberMost = 16 << 20
+
+// remembered is an engine that finds the candidates for each switch once.
+type remembered struct {
+	engine
+	of   []*candidates // by destination, nil for one that is not known
+	left int           // bytes of memory for more
+}
+
+// remember makes an engine remember its candidates, as far as they fit into memory.
+func (g *graph) remember(e engine) engine {
+	return &remembered{e, make([]*candidates, g.n), rememberMost}
+}
+
+func (r *remembered) towards(d int32, c *candidates) {
+	if old := r.of[d]; old != nil {
+		c.order = append(c.order, old.order...)
+		c.links = append(c.links, old.links...)
+		copy(c.first, old.first)
+		copy(c.last, old.last)
+		c.count, c.lost = old.count, old.lost
+		return
+	}
+	r.engine.towards(d, c)
+	links := c.links[c.all:]
+	if n := 4 * (len(c.order) + 2*len(c.first) + len(links)); n <= r.left {
+		r.left -= n
+		r.of[d] = &candidates{order: slices.Clone(c.order), first: slices.Clone(c.first), last: slices.Clone(c.last), links: slices.Clone(links),
+			count: c.count, lost: c.lost}
+	}
+}
+
+// knows reports whether the candidates for all switches of a list are remembered.
+func (r *remembered) knows(list []int32) bool {
+	return !slices.ContainsFunc(list, func(d int32) bool { return r.of[d] == nil })
+}

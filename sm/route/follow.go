@@ -151,16 +151,14 @@ func (a *assignment) fill(others *assignment) {
 // the LIDs for which all are. It returns the other LIDs, with how many of their
 // entries remain.
 func (a *assignment) adopt(lft [][]uint8) (broken []int) {
+	old := a.waysOf(lft)
 	broken = slices.Repeat([]int{whole}, a.top+1)
 	a.each(func(d int32, to dest) {
-		kept, row := 0, a.way[to.lid]
+		kept, row, was := 0, a.way[to.lid], old[to.lid]
 		for _, s := range a.c.order {
 			a.next[s] = fabric.None
-			if int(s) >= len(lft) || int(to.lid) >= len(lft[s]) {
-				continue
-			}
-			if l := a.linkOf[int(s)<<8|int(lft[s][to.lid])]; l != fabric.None && a.c.has(s, l) {
-				row[s], a.next[s] = uint8(l-a.start[s]), l
+			if l := a.linkAt(s, was[s]); l != fabric.None && a.c.has(s, l) {
+				row[s], a.next[s] = was[s], l
 				kept++
 			}
 		}

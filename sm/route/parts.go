@@ -28,7 +28,7 @@ func (b *builder) balance(e engine, tree bool, bound int64) tables {
 		if b.top*len(b.port)/2 > localWork {
 			return p.local(e)
 		}
-		a := p.kept(e, tree, bound)
+		a := p.kept(g.remember(e), tree, bound)
 		return tables{a.tables(), a.load, a.lost}
 	}
 	if !slices.Contains(b.kind, server) {

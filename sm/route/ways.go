@@ -70,7 +70,7 @@ func (a *assignment) direct(s int32, lid ib.LID, l int32) { a.way[lid][s] = uint
 func (g *graph) waysOf(lft [][]uint8) [][]uint8 {
 	out := g.newWays()
 	for lid, way := range out {
-		for s := range way {
+		for s := range min(len(way), len(lft)) {
 			if row := lft[s]; lid < len(row) {
 				if l := g.linkOf[s<<8|int(row[lid])]; l != fabric.None {
 					way[s] = uint8(l - g.start[s])

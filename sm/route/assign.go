@@ -200,34 +200,36 @@ type assignment struct {
 	batches [][]*candidates // for that
 	// way has by LID and switch the place of the link to the LID among those of the switch,
 	// NoPort where there is none.
-	way    [][]uint8
-	placed bool    // there is a way for each destination
-	tree   bool    // the switches form levels
-	grown  bool    // of tables that follow others: hosts have come
-	load   []int64 // by link: flows times the cost of the link
-	price  []int64 // by link: what one more flow costs; load itself without a peak
-	dear   []int64 // what price is with a peak
-	peak   int64   // the load that all are to be below, 0 if prices do not regard it
-	total  int64   // sum of load
-	value  []int64 // by switch: loads on the way to the current destination
-	flow   []int64 // by switch: flows to the current destination through it
-	alone  []int64 // by link: what it costs for not being on the way of others to the destination
-	busy   []bool  // by link: whether flows to the destination left it for its load
-	next   []int32 // by switch: the link to the current destination
-	open   []bool  // by switch: whether mend has to choose
-	found  []int   // by switch: the search of mend that found its value and next
-	search int
-	before [][]int32 // of other LIDs of the current port: the link by switch
-	lost   int       // switch pairs without a way
-	work   int       // links visited in a pass
-	spent  int       // links visited by mend
+	way      [][]uint8
+	placed   bool      // there is a way for each destination
+	tree     bool      // the switches form levels
+	grown    bool      // of tables that follow others: hosts have come
+	load     []int64   // by link: flows times the cost of the link
+	price    []int64   // by link: what one more flow costs; load itself without a peak
+	dear     []int64   // what price is with a peak
+	peak     int64     // the load that all are to be below, 0 if prices do not regard it
+	total    int64     // sum of load
+	value    []int64   // by switch: loads on the way to the current destination
+	flow     []int64   // by switch: flows to the current destination through it
+	alone    []int64   // by link: what it costs for not being on the way of others to the destination
+	busy     []bool    // by link: whether flows to the destination left it for its load
+	next     []int32   // by switch: the link to the current destination
+	open     []bool    // by switch: whether mend has to choose
+	found    []int32   // by switch: the search of mend that found its value and next
+	above    []int32   // switches with a link above the limit of relieve, and maybe others
+	isAbove  []bool    // by switch: whether it is in above
+	before   [][]int32 // of other LIDs of the current port: the link by switch
+	lost     int       // switch pairs without a way
+	work     int       // links visited in a pass
+	spent    int       // links visited by mend
+	searches int32
 }
 
 func newAssignment(g *graph, e engine, merging int64) *assignment {
 	a := &assignment{graph: g, engine: e, merging: merging, c: newCandidates(g), way: g.newWays(),
 		load: g.loads(), dear: make([]int64, len(g.port)), alone: make([]int64, len(g.port)),
 		busy: make([]bool, len(g.port)), value: make([]int64, g.n), flow: make([]int64, g.n), next: make([]int32, g.n),
-		open: make([]bool, g.n), found: make([]int, g.n)}
+		open: make([]bool, g.n), found: make([]int32, g.n), isAbove: make([]bool, g.n)}
 	a.revert(a.way, a.load)
 	return a
 }

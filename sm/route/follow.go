@@ -44,7 +44,7 @@ func (b *builder) kept(e engine, tree bool, bound int64) *assignment {
 	if v == nil {
 		v = b.variants(e, tree, bound)
 	}
-	if fits && !h.idles(v.best().of) {
+	if fits && !h.lacks(v.best().of) {
 		return h
 	}
 	made := v.relieved(tree, bound)
@@ -115,34 +115,42 @@ func (f follower) mended(merging, limit int64) *assignment {
 	return a
 }
 
-// idle reports whether a link without any flow is on the ways of others to a LID.
-func (a *assignment) idle(of *assignment, to dest) (some bool) {
-	a.through(of.way, to, func(l int32, _ int64) bool {
-		some = a.load[l] == 0
-		return !some
-	})
-	return some
+// idle is the switches with links without any flow.
+func (a *assignment) idle() (from []int32) {
+	for s := range int32(a.n) {
+		if first, end := a.linksOf(s); slices.Contains(a.load[first:end], 0) {
+			from = append(from, s)
+		}
+	}
+	return from
 }
 
-// idles reports whether that is so for any LID.
-func (a *assignment) idles(of *assignment) (some bool) {
-	a.some(nil, func(_ int32, to dest) bool {
-		some = a.idle(of, to)
-		return !some
+// uses reports whether other ways to a LID put flows on a link without any of some switches.
+func (a *assignment) uses(row []uint8, from []int32) bool {
+	return slices.ContainsFunc(from, func(s int32) bool {
+		l := a.linkAt(s, row[s])
+		return l != fabric.None && a.load[l] == 0 && a.carries(row, s)
 	})
-	return some
 }
 
-// fill changes entries that leave a link without any flow that others give some.
+// lacks reports whether a link has no flow that has some in other tables.
+func (a *assignment) lacks(others *assignment) bool {
+	from := a.idle()
+	return slices.ContainsFunc(others.way, func(row []uint8) bool { return row != nil && a.uses(row, from) })
+}
+
+// fill changes entries that leave a link without any flow that has some in other tables.
 func (a *assignment) fill(others *assignment) {
-	if !slices.Contains(a.load, 0) {
+	from := a.idle()
+	if len(from) == 0 {
 		return
 	}
 	a.each(func(d int32, to dest) {
-		if a.idle(others, to) {
+		if a.uses(others.way[to.lid], from) {
 			a.carry(to, -1)
 			a.choose(d, to, true)
 			a.carry(to, 1)
+			from = a.idle()
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"math"
 	"slices"
 
 	"ibnetworkd/sm/fabric"
@@ -69,7 +70,7 @@ func (a *assignment) relieve(limit int64, wide bool) {
 		if a.tree && a.spent >= a.most() {
 			return false
 		}
-		if to.kind == uncounted {
+		if to.kind == uncounted || !a.crowds(a.way[to.lid], limit) {
 			return true
 		}
 		a.ways(to)
@@ -81,28 +82,53 @@ func (a *assignment) relieve(limit int64, wide bool) {
 	})
 }
 
-// passing has the LIDs to which a link with more than limit leads.
+// passing has the LIDs to which a link with more than limit leads, and sets above.
 func (a *assignment) passing(limit int64) []bool {
 	out := make([]bool, a.top+1)
 	over := make([]bool, len(a.port))
-	var from []int32 // switches with such a link
+	clear(a.isAbove)
+	a.above = a.above[:0]
 	for s := range int32(a.n) {
 		first, end := a.linksOf(s)
 		for l := first; l < end; l++ {
 			over[l] = a.load[l] > limit
 		}
 		if slices.Contains(over[first:end], true) {
-			from = append(from, s)
+			a.above, a.isAbove[s] = append(a.above, s), true
 			a.spent += len(out) / 8
 		}
 	}
 	for lid, row := range a.way {
-		out[lid] = row != nil && slices.ContainsFunc(from, func(s int32) bool {
+		out[lid] = row != nil && slices.ContainsFunc(a.above, func(s int32) bool {
 			l := a.linkAt(s, row[s])
 			return l != fabric.None && over[l]
 		})
 	}
 	return out
+}
+
+// crowds reports whether flows to a LID with some ways pass a link with more than limit.
+func (a *assignment) crowds(row []uint8, limit int64) bool {
+	for _, s := range a.above {
+		if l := a.linkAt(s, row[s]); l != fabric.None && a.load[l] > limit && a.carries(row, s) {
+			return true
+		}
+	}
+	return false
+}
+
+// carries reports whether flows by some ways pass a switch that has a way.
+func (g *graph) carries(row []uint8, s int32) bool {
+	if g.hosts[s] > 0 {
+		return true
+	}
+	first, end := g.neighbours(s)
+	for _, t := range g.peer[first:end] {
+		if l := g.linkAt(t, row[t]); l != fabric.None && g.linkTo[l] == s && g.carries(row, t) {
+			return true
+		}
+	}
+	return false
 }
 
 // mend sets the entries for a LID of switch d that by next lead nowhere or to a busy
@@ -118,35 +144,12 @@ func (a *assignment) mend(d int32, to dest, limit int64, wide bool) {
 		open[s] = l == fabric.None || a.busy[l] || open[a.linkTo[l]] && (wide || len(a.c.of(a.linkTo[l])) == 1)
 	}
 	clear(a.busy)
-	// way finds the cheapest link of a switch, and of those that it may lead to.
-	var way func(s int32, n int64)
-	way = func(s int32, n int64) {
-		if a.found[s] == a.search {
-			return
-		}
-		a.found[s] = a.search
-		if s == d {
-			a.value[d] = 0
-		} else if open[s] {
-			a.spent += 4 * len(a.c.of(s))
-			for _, l := range a.c.of(s) {
-				if t := a.linkTo[l]; a.found[t] != a.search {
-					way(t, n)
-				}
-			}
-			a.next[s], a.value[s] = a.cheapest(s, d, n, limit)
-		} else {
-			a.spent += 4
-			way(a.linkTo[a.next[s]], n)
-			a.value[s] = a.price[a.next[s]] + a.value[a.linkTo[a.next[s]]]
-		}
-	}
 	// With wide, the ways found for one switch serve the next ones while their
 	// links have the capacity.
 	ready := false
 	fits := func(at int32, n int64) bool {
 		for at != d {
-			way(at, n)
+			a.search(at, d, n, limit)
 			l := a.next[at]
 			if a.load[l]+n*a.cost[l] > limit {
 				return false
@@ -166,8 +169,8 @@ func (a *assignment) mend(d int32, to dest, limit int64, wide bool) {
 			at = a.linkTo[a.next[at]]
 		}
 		if at != d && (!ready || !fits(at, n)) {
-			a.search++
-			way(at, n)
+			a.searches++
+			a.search(at, d, n, limit)
 			ready = wide
 		}
 		for at := s; at != d; {
@@ -177,14 +180,56 @@ func (a *assignment) mend(d int32, to dest, limit int64, wide bool) {
 			}
 			l := a.next[at]
 			a.add(l, n)
+			if a.load[l] > limit && !a.isAbove[at] {
+				a.above, a.isAbove[at] = append(a.above, at), true
+			}
 			at = a.linkTo[l]
 		}
 	}
-	a.search++
+	a.searches++
 	for _, s := range a.c.order {
 		if open[s] {
-			way(s, 0)
+			a.search(s, d, 0, limit)
 			a.direct(s, to.lid, a.next[s])
 		}
 	}
+}
+
+// search finds the cheapest link of a switch for n flows to d, and of those that it may lead
+// to, where mend has to choose. Links that they bring above limit are the last choice.
+func (a *assignment) search(s, d int32, n, limit int64) {
+	if a.found[s] == a.searches {
+		return
+	}
+	a.found[s] = a.searches
+	if s == d {
+		a.value[d] = 0
+		return
+	}
+	if !a.open[s] {
+		a.spent += 4
+		l := a.next[s]
+		t := a.linkTo[l]
+		a.search(t, d, n, limit)
+		a.value[s] = a.price[l] + a.value[t]
+		return
+	}
+	links := a.c.of(s)
+	a.spent += 4 * len(links)
+	for _, l := range links {
+		if t := a.linkTo[l]; a.found[t] != a.searches {
+			a.search(t, d, n, limit)
+		}
+	}
+	if len(a.before) > 0 {
+		a.next[s], a.value[s] = a.cheapest(s, d, n, limit)
+		return
+	}
+	// As in lightest, without a branch: crowded if the limit less the load is negative.
+	key := int64(math.MaxInt64)
+	for i, l := range links {
+		full := (limit - a.load[l] - n*a.cost[l]) >> 63 & crowded
+		key = min(key, (a.price[l]+a.value[a.linkTo[l]]+full)<<8|int64(i))
+	}
+	a.next[s], a.value[s] = links[key&0xff], key>>8
 }

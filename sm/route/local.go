@@ -1,6 +1,8 @@
 package route
 
 import (
+	"math"
+	"math/bits"
 	"slices"
 
 	"ibnetworkd/sm/fabric"
@@ -21,6 +23,7 @@ func (b *builder) local(e engine) tables {
 	load := g.loads()
 	var flow []int64 // by switch and destination LID of the current switch
 	c := newCandidates(g)
+	var least lightest
 	slack := 32 * g.mostHosts
 	for d := range int32(g.n) {
 		dests := g.dests[d]
@@ -51,27 +54,65 @@ func (b *builder) local(e engine) tables {
 				prev = b.prev[s]
 			}
 			mine := flow[int(s)*k : int(s)*k+k]
+			if slices.Max(mine) > 0 {
+				least.of(links, load)
+			}
 			for j, to := range dests {
-				best, least := links[j%len(links)], int64(0)
+				at, most := j%len(links), int64(0)
 				if mine[j] > 0 {
-					best, least = links[0], load[links[0]]
-					for _, l := range links[1:] {
-						if v := load[l]; v < least {
-							best, least = l, v
+					at, most = least.first()
+				}
+				best := links[at]
+				if int(to.lid) < len(prev) && prev[to.lid] != g.port[best] && prev[to.lid] != NoPort {
+					old := g.linkOf[int(s)<<8|int(prev[to.lid])]
+					if old != fabric.None && (mine[j] == 0 || load[old] <= 2*most+slack) {
+						if i := slices.Index(links, old); i >= 0 {
+							at, best = i, old
 						}
 					}
 				}
-				if int(to.lid) < len(prev) && prev[to.lid] != g.port[best] && prev[to.lid] != NoPort {
-					old := g.linkOf[int(s)<<8|int(prev[to.lid])]
-					if old != fabric.None && (mine[j] == 0 || load[old] <= 2*least+slack) && slices.Contains(links, old) {
-						best = old
-					}
-				}
 				row[to.lid] = g.port[best]
-				load[best] += mine[j] * g.cost[best]
-				flow[int(g.linkTo[best])*k+j] += mine[j]
+				if mine[j] > 0 {
+					load[best] += mine[j] * g.cost[best]
+					least.set(at, load[best])
+					flow[int(g.linkTo[best])*k+j] += mine[j]
+				}
 			}
 		}
 	}
 	return tables{lft, load, lost}
+}
+
+// lightest finds the first of some links with the least load: a tree in which each node has
+// the smaller of the two below it, the root at 1. The place of a link is the low byte.
+type lightest struct {
+	node []int64
+	half int // where the links begin
+}
+
+// of takes some links.
+func (t *lightest) of(links []int32, load []int64) {
+	t.half = 1 << bits.Len(uint(len(links)-1))
+	t.node = slices.Grow(t.node[:0], 2*t.half)[:2*t.half]
+	for i := range t.half {
+		t.node[t.half+i] = math.MaxInt64
+	}
+	for i, l := range links {
+		t.node[t.half+i] = load[l]<<8 | int64(i)
+	}
+	for i := t.half - 1; i > 0; i-- {
+		t.node[i] = min(t.node[2*i], t.node[2*i+1])
+	}
+}
+
+// first is the place and the load of the link.
+func (t *lightest) first() (place int, load int64) { return int(t.node[1] & 0xff), t.node[1] >> 8 }
+
+// set changes the load of the link at a place.
+func (t *lightest) set(place int, load int64) {
+	i := t.half + place
+	t.node[i] = load<<8 | int64(place)
+	for i >>= 1; i > 0; i >>= 1 {
+		t.node[i] = min(t.node[2*i], t.node[2*i+1])
+	}
 }

@@ -16,9 +16,13 @@ const (
 	// same.
 	rowsNear = 1.05
 	// rowsLater is how many times the flows over the busiest link tables in force may have that
-	// stay, and rowsSame the part of the entries by which their order of dimensions is known.
+	// stay, rowsOther that where others have another order of dimensions and so hardly an entry
+	// in common, and rowsSame the part of the entries by which their order is known.
 	rowsLater = 1.1
+	rowsOther = 1.2
 	rowsSame  = 0.8
+	// rowsAlike is how much smaller that part may be with classes of another kind.
+	rowsAlike = 0.1
 	// endOfRows is above the classes of all links.
 	endOfRows uint8 = 255
 )
@@ -32,9 +36,8 @@ const (
 // second and so on. No class along a path is below one before it, and within one the
 // switches come ever earlier or ever later in the order, so no credit loop can close.
 //
-// A plane is the switches that the other dimensions join. Where planes lack switches, at
-// which paths would turn, the links into these planes and within them have classes of
-// their own, above all others: a path into such a plane may enter it last.
+// Where switches or cables are missing, some links have classes of their own, above others,
+// so that paths may take dimensions in another order (see late and withEnds).
 type rows struct {
 	g     *graph
 	class []uint8 // by group of links, from 1
@@ -144,7 +147,8 @@ func (g *graph) squares(class classes, s, i, j int32) {
 	}
 }
 
-// allRows returns the orders of dimensions in which all switches are reached.
+// allRows returns the orders of dimensions in which all switches are reached, with classes
+// for whole rows and for those that lack something.
 func (g *graph) allRows() (list []*rows) {
 	dim, count := g.dimensions()
 	if count < 2 {
@@ -153,29 +157,75 @@ func (g *graph) allRows() (list []*rows) {
 	links := func(s int32) int32 { first, end := g.linksOf(s); return end - first }
 	pos := places(g.n, func(s, t int32) int { return cmp.Compare(links(t), links(s)) })
 	for _, order := range orders(count) {
-		if r := g.rows(dim, order, pos, nil); r.whole() {
-			list = append(list, r)
-		} else if late := g.latePlanes(dim, order); late != nil {
-			if r = g.rows(dim, order, pos, late); r.whole() {
-				list = append(list, r)
+		add := func(r *rows) bool {
+			if r == nil || !r.whole() {
+				return false
 			}
+			list = append(list, r)
+			return true
+		}
+		var late [][]uint8
+		for k := range count - 1 {
+			late = append(late, g.late(dim, order, k, false))
+		}
+		whole := add(g.rows(dim, order, pos, nil))
+		if whole || !add(g.rows(dim, order, pos, [][]uint8{g.late(dim, order, 0, true)})) && g.inAll(dim, count) {
+			add(g.rows(dim, order, pos, late))
+			add(g.withEnds(dim, order, pos))
 		}
 	}
 	return list
 }
 
+// inAll reports whether a switch has links in all dimensions: on a long ring, where each link
+// is a dimension, none has.
+func (g *graph) inAll(dim []uint8, count int) bool {
+	for s := range int32(g.n) {
+		first, end := g.neighbours(s)
+		var in uint
+		for _, d := range dim[first:end] {
+			in |= 1 << d
+		}
+		if in == 1<<count-1 {
+			return true
+		}
+	}
+	return false
+}
+
 // rows gives links their classes by an order of dimensions and the places of switches. late
-// has by switch how many planes are entered before its own, nil for none.
-func (g *graph) rows(dim, order []uint8, pos []int32, late []uint8) *rows {
+// is by dimension in order, nil for none. It returns nil if no plane is late, or too many.
+func (g *graph) rows(dim, order []uint8, pos []int32, late [][]uint8) *rows {
+	// By dimension in order: the classes of links within a plane of it and those after it.
+	width, some := slices.Repeat([]int{2}, len(order)), late == nil
+	for k := len(order) - 2; k >= 0; k-- {
+		width[k] = 2 + width[k+1]
+		if k < len(late) {
+			most := int(slices.Max(late[k]))
+			width[k], some = width[k]*(1+most), some || most > 0
+		}
+	}
+	if !some || width[0] >= int(endOfRows) {
+		return nil
+	}
+	return g.classed(dim, order, pos, func(_, t int32, k int) int {
+		class := 2 * k
+		for n := range min(k+1, len(late)) {
+			class += int(late[n][t]) * (2 + width[n+1])
+		}
+		return class
+	})
+}
+
+// classed makes rows of the classes that links between two switches in a dimension, counted
+// in order, have if they lead up.
+func (g *graph) classed(dim, order []uint8, pos []int32, class func(s, t int32, k int) int) *rows {
 	r := &rows{g: g, class: make([]uint8, len(dim)), dist: make([]int32, g.n), begins: make([]uint8, g.n), needs: make([]uint8, g.n)}
 	for s := range int32(g.n) {
 		first, end := g.neighbours(s)
 		for i := first; i < end; i++ {
 			t := g.peer[i]
-			r.class[i] = 1 + 2*order[dim[i]]
-			if late != nil {
-				r.class[i] += 2 * uint8(len(order)) * late[t]
-			}
+			r.class[i] = uint8(1 + class(s, t, int(order[dim[i]])))
 			if pos[t] > pos[s] {
 				r.class[i]++
 			}
@@ -184,47 +234,100 @@ func (g *graph) rows(dim, order []uint8, pos []int32, late []uint8) *rows {
 	return r
 }
 
-// latePlanes numbers the planes of the first dimension of an order that lack switches, by
-// switch from 1, 0 for the others. It is nil if there are none, or too many.
-func (g *graph) latePlanes(dim, order []uint8) (late []uint8) {
-	plane := make(classes, g.n)
+// late numbers the planes of a dimension that lack links, or switches, by switch from 1, 0 for
+// the others.
+// A plane is the switches that the dimensions after this one join. Links into late planes, and
+// within them, are above all others, those of higher numbers above the rest: a path from
+// another plane may enter it last. Numbers count within the plane of the dimension before.
+func (g *graph) late(dim, order []uint8, k int, switches bool) []uint8 {
+	outer, plane := make(classes, g.n), make(classes, g.n)
 	for s := range plane {
-		plane[s] = int32(s)
+		outer[s], plane[s] = int32(s), int32(s)
 	}
-	for s := range int32(g.n) {
-		first, end := g.neighbours(s)
-		for i := first; i < end; i++ {
-			if order[dim[i]] > 0 {
-				plane.join(s, g.peer[i])
+	each := func(f func(s, t int32, at int)) {
+		for s := range int32(g.n) {
+			first, end := g.neighbours(s)
+			for i := first; i < end; i++ {
+				f(s, g.peer[i], int(order[dim[i]]))
 			}
 		}
 	}
+	each(func(s, t int32, at int) {
+		if at >= k {
+			outer.join(s, t)
+		}
+		if at > k {
+			plane.join(s, t)
+		}
+	})
 	size := make([]int, g.n)
-	for s := range int32(g.n) {
-		size[plane.find(s)]++
+	if switches {
+		for s := range int32(g.n) {
+			size[plane.find(s)]++
+		}
+	} else {
+		each(func(s, _ int32, at int) {
+			if at > k {
+				size[plane.find(s)]++
+			}
+		})
 	}
-	whole := slices.Max(size)
-	number, count := make([]uint8, g.n), 0
-	for s, n := range size {
-		if n > 0 && n < whole {
-			count++
-			number[s] = uint8(count)
+	var lack []int32
+	for s, whole := int32(0), slices.Max(size); int(s) < g.n; s++ {
+		if plane.find(s) == s && size[s] < whole {
+			lack = append(lack, s)
 		}
 	}
-	if count == 0 || 2*len(order)*(count+1) >= int(endOfRows) {
-		return nil
+	slices.SortStableFunc(lack, func(x, y int32) int { return cmp.Compare(size[y], size[x]) })
+	number, count := make([]uint8, g.n), make([]uint8, g.n)
+	for _, s := range lack {
+		o := outer.find(s)
+		count[o] = min(count[o]+1, endOfRows)
+		number[s] = count[o]
 	}
-	late = make([]uint8, g.n)
-	for s := range int32(g.n) {
-		late[s] = number[plane.find(s)]
+	for s := range number {
+		number[s] = number[plane.find(int32(s))]
 	}
-	return late
+	return number
 }
 
-// followedBy returns the one of some rows that tables follow nearly everywhere, nil if there is
-// none.
-func (g *graph) followedBy(list []*rows, lft [][]uint8) (best *rows) {
-	most := rowsSame
+// withEnds gives links at switches that lack links classes of their own: those that lead to
+// such a switch are above the others of their dimension. In the last dimension but one they
+// are above all others, so that paths may enter the row of the switch by the last dimension;
+// and from there links of the last dimension lead on. It returns nil if no switch lacks links.
+func (g *graph) withEnds(dim, order []uint8, pos []int32) *rows {
+	links := make([]int32, g.n)
+	for s := range int32(g.n) {
+		first, end := g.neighbours(s)
+		links[s] = end - first
+	}
+	full, last := slices.Max(links), len(order)-1
+	if slices.Min(links) == full || 4*last+6 >= int(endOfRows) {
+		return nil
+	}
+	return g.classed(dim, order, pos, func(s, t int32, k int) int {
+		lacks := links[t] < full
+		class := 4 * k
+		switch {
+		case k == last && links[s] < full:
+			class += 4
+		case k == last && lacks:
+			class += 6
+		case k == last:
+			class -= 2
+		case k == last-1 && lacks:
+			class += 4
+		case lacks:
+			class += 2
+		}
+		return class
+	})
+}
+
+// followedBy returns those of some rows that tables follow nearly everywhere, those first that
+// they follow most.
+func (g *graph) followedBy(list []*rows, lft [][]uint8) (followed []*rows) {
+	share := map[*rows]float64{}
 	for _, e := range list {
 		all, same := 0, 0
 		c := newCandidates(g)
@@ -237,11 +340,12 @@ func (g *graph) followedBy(list []*rows, lft [][]uint8) (best *rows) {
 			a, n := g.following(c, g.dests[d][:1], lft) // the switch itself
 			all, same = all+a, same+n
 		}
-		if share := float64(same) / float64(max(1, all)); share > most {
-			best, most = e, share
+		if share[e] = float64(same) / float64(max(1, all)); share[e] > rowsSame {
+			followed = append(followed, e)
 		}
 	}
-	return best
+	slices.SortStableFunc(followed, func(x, y *rows) int { return cmp.Compare(share[y], share[x]) })
+	return slices.DeleteFunc(followed, func(e *rows) bool { return share[e] < share[followed[0]]-rowsAlike })
 }
 
 // following counts the entries for destinations of one switch, and those that are among
@@ -283,13 +387,13 @@ func (b *builder) product(r *Result, list []*rows, settled bool) {
 		b.upDown(r)
 		return
 	}
-	score, kept := b.through(r, list, settled)
-	if kept != nil && settled || r.Worst <= rowsNear*r.Bound {
+	score, inForce := b.through(r, list, settled)
+	if inForce && settled || r.Worst <= rowsNear*r.Bound {
 		return
 	}
 	updn, stays := *b, 1.0
 	switch {
-	case kept != nil:
+	case inForce:
 		updn.prev, stays = nil, rowsLater
 	case b.prior != nil:
 		stays = 1 / rowsLater
@@ -330,10 +434,10 @@ func (b *builder) settled() bool {
 }
 
 // through makes tables through rows, in the best order of dimensions, or that in force while
-// it is nearly as good. It returns the least score, and the rows in force if these stay. Tables
+// it is nearly as good. It returns the least score, and whether such tables are in force. Tables
 // that are settled are by the rows that they follow everywhere.
-func (b *builder) through(r *Result, list []*rows, settled bool) (score float64, kept *rows) {
-	f, stays := newFluid(b.graph), 1.0
+func (b *builder) through(r *Result, list []*rows, settled bool) (score float64, inForce bool) {
+	f := newFluid(b.graph)
 	scores := map[*rows]float64{}
 	for _, e := range list {
 		scores[e] = f.score(e)
@@ -341,21 +445,39 @@ func (b *builder) through(r *Result, list []*rows, settled bool) (score float64,
 	slices.SortStableFunc(list, func(x, y *rows) int { return cmp.Compare(scores[x], scores[y]) })
 	score = scores[list[0]]
 	large := b.pairs() > stackedPairs
-	if e := b.followedBy(list, b.prev); e != nil && (!large || scores[e] <= rowsLater*score) && (!settled || b.follow(e, b.prev)) {
-		*r, kept, stays = Result{Engine: DOR, NumLayers: 1}, e, rowsLater
-		b.assign(r, e)
+	followed := b.followedBy(list, b.prev)
+	if large && !settled {
+		slices.SortStableFunc(followed, func(x, y *rows) int { return cmp.Compare(scores[x], scores[y]) })
 	}
-	from := builder{graph: b.graph}
-	for i, e := range list {
-		if scores[e] > rowsNear*score || (i > 0 || kept != nil) && (large || r.Worst <= rowsNear*r.Bound) {
+	for _, e := range followed {
+		if inForce && (large || settled || r.Worst <= rowsNear*r.Bound) {
 			break
 		}
+		if settled && !b.follow(e, b.prev) || large && scores[e] > rowsLater*score {
+			continue
+		}
 		y := Result{Engine: DOR, NumLayers: 1}
-		if from.assign(&y, e); i == 0 && kept == nil || stays*y.Worst < r.Worst {
-			*r, kept, stays = y, nil, 1
+		if b.assign(&y, e); !inForce || rowsNear*y.Worst < r.Worst {
+			*r, inForce = y, true
 		}
 	}
-	return score, kept
+	from, kept := builder{graph: b.graph}, inForce
+	for i, e := range list {
+		if scores[e] > rowsNear*score || (i > 0 || kept) && (large || r.Worst <= rowsNear*r.Bound) {
+			break
+		}
+		y, stays := Result{Engine: DOR, NumLayers: 1}, 1.0
+		switch {
+		case kept && slices.Contains(followed, e):
+			stays = rowsLater
+		case kept:
+			stays = rowsOther
+		}
+		if from.assign(&y, e); i == 0 && !kept || stays*y.Worst < r.Worst {
+			*r, kept = y, false
+		}
+	}
+	return score, inForce
 }
 
 // orders are orders of dimensions: all of two or three, of more those that rotate into each

@@ -1,6 +1,7 @@
 package route_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -230,6 +231,41 @@ func TestHyperXSwitchesOff(t *testing.T) {
 		}
 		if naiveLoop(g, after.LFT) || naiveLoop(f, back.LFT) {
 			t.Errorf("%s: a credit loop", c.name)
+		}
+	}
+}
+
+// Where a few cables of a HyperX are out, two of one switch among them, dimension order stays on
+// one lane, no link is busier than with up/down, and few entries change beyond those that led
+// over the cables.
+func TestHyperXCablesOut(t *testing.T) {
+	for _, c := range []struct {
+		dims  []int
+		hosts int
+		out   []int // seeds, by how many cables are out
+		most  int   // entries that change
+	}{
+		{[]int{8, 4}, 4, []int{4, 9, 5, 6}, 260},
+		{[]int{6, 6}, 4, []int{0, 1, 8, 6}, 260},
+		{[]int{4, 4, 4}, 2, []int{0, 4, 2}, 320},
+	} {
+		f := gen.LIDs(gen.HyperX(c.dims, c.hosts), 0)
+		before, _ := build(t, "whole", f, route.Options{})
+		for i, seed := range c.out {
+			name := fmt.Sprintf("%v, %d out", c.dims, i+1)
+			g := cut(f, rand.New(rand.NewPCG(uint64(seed), 77)), i+1)
+			after, l := build(t, name, g, route.Options{Previous: before.LFT})
+			updn, _ := build(t, name, g, route.Options{Engine: "updn"})
+			must, changed := entriesBetween(f, g, before.LFT, after.LFT)
+			t.Logf("%s: %s, %.0f flows on a link, %.0f with updn, the bound is %.0f; %d entries must change, %d do", name, after.Engine,
+				l.Worst, updn.Worst, after.Bound, must, changed)
+			if after.Engine != route.DOR || l.Worst > updn.Worst || changed > c.most {
+				t.Errorf("%s: %s, %.0f flows on a link, %.0f with updn; %d entries must change, %d do", name, after.Engine, l.Worst,
+					updn.Worst, must, changed)
+			}
+			if route.CreditLoop(g, after.LFT, nil) != nil || naiveLoop(g, after.LFT) {
+				t.Errorf("%s: a credit loop", name)
+			}
 		}
 	}
 }

@@ -51,8 +51,8 @@ func NewView(f, seen *fabric.Fabric, weights []guidfile.Weight, r *Result) *View
 	case DOR:
 		t := g.grid()
 		if t == nil || t.full() {
-			if e := g.followedBy(g.allRows(), r.LFT); e != nil {
-				v.legal = e
+			if list := g.followedBy(g.allRows(), r.LFT); len(list) > 0 {
+				v.legal = list[0]
 				break
 			}
 		}

@@ -60,6 +60,65 @@ func TestRackOff(t *testing.T) {
 	})
 }
 
+// A cable between two leaves takes ftree away, and its end gives it back: the log has both
+// engines and the reason, which the status shows for as long as it holds.
+func TestEngineChange(t *testing.T) {
+	f := gen.FatTree2(8, 4).Clone()
+	var ends []int32 // a port for a host on each of two leaves
+	for _, e := range f.EndPorts {
+		s, out := f.SwitchOf(e)
+		if e != f.SMPort && out != 0 && (len(ends) == 0 || len(ends) == 1 && f.Ports[ends[0]].Node != f.Switches[s].Node) {
+			ends = append(ends, f.Ports[e].Peer)
+		}
+	}
+	for _, p := range ends {
+		f.Ports[f.Ports[p].Peer].Peer = fabric.None
+	}
+	f.Ports[ends[0]].Peer, f.Ports[ends[1]].Peer = ends[1], ends[0]
+	inWorld(t, f, simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
+		leaf := f.Ports[ends[0]]
+		set := func(up bool) {
+			change := w.sim.Cut
+			if up {
+				change = w.sim.Restore
+			}
+			if err := change(f.Nodes[leaf.Node].GUID, leaf.Num); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+		}
+		set(false)
+		var log testkit.Buffer
+		s, _ := w.manager(f.SMPort, engine.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		time.Sleep(5 * time.Second)
+		for _, c := range []struct {
+			up     bool
+			engine string
+			line   string // in the log, none if empty
+		}{
+			{false, route.FatTree, ""},
+			{true, route.UpDown, `routing=updn routing_before=ftree`},
+			{false, route.FatTree, `routing=ftree routing_before=updn`},
+		} {
+			from := len(log.String())
+			set(c.up)
+			if c.up {
+				host := hosts[len(hosts)-1]
+				if err := w.sim.PowerOff(f.Nodes[f.Ports[host].Node].GUID); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(20 * time.Second) // another sweep computes again
+			}
+			x, said := s.Snapshot(), log.String()[from:]
+			if x.Routing != c.engine || strings.Contains(said, "engine changed") != (c.line != "") ||
+				!strings.Contains(said, c.line) || c.up != (x.WhyNotTree != "") || c.up != strings.Contains(said, "why_not_ftree=") {
+				t.Errorf("%+v: %s, %q; log:\n%s", c, x.Routing, x.WhyNotTree, said)
+			}
+		}
+	})
+}
+
 // Hints for routes are applied while a manager runs, and taken back.
 func TestSetRoute(t *testing.T) {
 	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {

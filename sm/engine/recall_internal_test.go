@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"ibnetworkd/internal/version"
@@ -46,6 +47,76 @@ func TestRoutesFileDamaged(t *testing.T) {
 				t.Fatalf("byte %d of %d: %+v", i, len(b), again)
 			}
 		}
+	}
+}
+
+// Remembered routes with a credit loop, or that do not lead everywhere, are not used; others are.
+func TestRecallVerifies(t *testing.T) {
+	g, opt, m := laneRoutes(t)
+	if r := m.recall(g, opt, nil); r.refused != nil || r.Engine != m.Engine || r.known != m {
+		t.Fatalf("%s, %v", r.Engine, r.refused)
+	}
+	flat, gap, turned := *m, *m, *m
+	flat.SL = slices.Repeat(route.Layers{make([]uint8, len(m.At))}, len(m.At))
+	for name, c := range map[string]struct {
+		m    *remembered
+		edit func(lft [][]uint8)
+		why  string
+	}{
+		"one level":     {&flat, func([][]uint8) {}, "credit loop"},
+		"an entry gone": {&gap, func(lft [][]uint8) { lft[1][g.Ports[g.EndPorts[0]].LID] = route.NoPort }, "is not reached"},
+		"wrong port": {&turned, func(lft [][]uint8) {
+			s, port := g.SwitchOf(g.EndPorts[len(g.EndPorts)-1])
+			lft[s][g.Ports[g.EndPorts[len(g.EndPorts)-1]].LID] = port + 1
+		}, "is not reached"},
+	} {
+		bad := opt
+		bad.Previous = nil
+		for _, row := range opt.Previous {
+			bad.Previous = append(bad.Previous, slices.Clone(row))
+		}
+		c.edit(bad.Previous)
+		c.m.Tables = sumTables(g, bad.Previous)
+		r := c.m.recall(g, bad, nil)
+		if r.err != nil || r.refused == nil || !strings.Contains(r.refused.Error(), c.why) {
+			t.Errorf("%s: %v, %v", name, r.refused, r.err)
+		}
+		if err := route.Verify(g, r.LFT, r.SL); err != nil {
+			t.Errorf("%s, computed again: %v", name, err)
+		}
+	}
+}
+
+// Why a fabric is no tree any more is known after a start, too, that finds a cable cut.
+func TestRecallReason(t *testing.T) {
+	f := gen.FatTree2(8, 4)
+	bad := f.Clone()
+	var ends []int32 // a host's port on each of two leaves
+	for _, e := range bad.EndPorts {
+		if s, out := bad.SwitchOf(e); out != 0 && (len(ends) == 0 || len(ends) == 1 && bad.Ports[ends[0]].Node != bad.Switches[s].Node) {
+			ends = append(ends, bad.Ports[e].Peer)
+		}
+	}
+	a, b := ends[0], ends[1]
+	for _, p := range ends {
+		bad.Ports[bad.Ports[p].Peer].Peer = fabric.None
+	}
+	bad.Ports[a].Peer, bad.Ports[b].Peer = b, a
+	g := gen.LIDs(bad, 0)
+	opt := route.Options{}
+	r, err := route.Build(g, route.Options{Before: route.FatTree})
+	if err != nil || r.NoTree == "" {
+		t.Fatalf("%s, %q, %v", r.Engine, r.NoTree, err)
+	}
+	opt.Previous = r.LFT
+	m := &remembered{Version: version.String(), For: "another fabric", Tables: sumTables(g, r.LFT), Engine: r.Engine, Layers: 1,
+		NoTree: r.NoTree, Order: r.Order, At: g.SwitchGUIDs()}
+	if now := m.recall(g, opt, nil); now.Engine == route.FatTree || now.NoTree != r.NoTree {
+		t.Errorf("%s, %q, not %q", now.Engine, now.NoTree, r.NoTree)
+	}
+	m.Engine, m.NoTree = route.FatTree, ""
+	if now := m.recall(g, opt, nil); now.NoTree != r.NoTree {
+		t.Errorf("%s after ftree: %q, not %q", now.Engine, now.NoTree, r.NoTree)
 	}
 }
 

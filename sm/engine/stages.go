@@ -113,6 +113,9 @@ func (w *sweep) route(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if r.refused != nil {
+			s.log.Warn("remembered routes are not used, new ones are computed", "err", r.refused)
+		}
 		if r.known != nil {
 			s.prog.levels = pathLevels{r.known.SL, r.known.At}
 		}
@@ -158,6 +161,9 @@ func (w *sweep) routeOptions(g *fabric.Fabric) (opt route.Options, q *qos.Option
 	s := w.s
 	opt = s.cfg.Route
 	opt.Previous, opt.Order, opt.Before = w.have.lft, w.was.order, w.was.engine
+	if w.was.noTree != "" {
+		opt.Before = route.FatTree // so that the reason is kept
+	}
 	opt.SL, opt.Trunk = w.was.sl.Carry(w.was.at, g), route.CarryTrunk(w.was.trunk, w.was.at, g)
 	if q = s.cfg.QoS; q != nil {
 		inUse, fewest := w.lanesInUse()

@@ -3,7 +3,9 @@ package route
 import (
 	"fmt"
 	"math/bits"
+	"strings"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
 )
 
@@ -71,6 +73,54 @@ func CreditLoop(f *fabric.Fabric, lft [][]uint8, sl Layers) []string {
 		}
 	}
 	return nil
+}
+
+// Verify reports a port that tables do not lead to from a switch with a way to it, or else
+// a credit loop.
+func Verify(f *fabric.Fabric, lft [][]uint8, sl Layers) error {
+	g := newGraph(f)
+	if len(lft) != g.n || sl != nil && len(sl) != g.n {
+		return fmt.Errorf("there are tables for %d switches, not %d", len(lft), g.n)
+	}
+	if lid, s := g.unreached(lft); s != fabric.None {
+		return fmt.Errorf("LID %d is not reached from switch %s", lid, f.Nodes[f.Switches[s].Node].Name())
+	}
+	if loop := CreditLoop(f, lft, sl); loop != nil {
+		return fmt.Errorf("there is a credit loop: %s", strings.Join(loop, ", "))
+	}
+	return nil
+}
+
+// unreached is a LID and a switch whose entry for it leads to no other switch, or not to the
+// port on the switch itself, though there is a way and the table is large enough; the switch is
+// None if there is none. Without a credit loop no entry leads in a circle.
+func (g *graph) unreached(lft [][]uint8) (ib.LID, int32) {
+	part := make(classes, g.n)
+	for s := range part {
+		part[s] = int32(s)
+	}
+	for s := range int32(g.n) {
+		a, b := g.neighbours(s)
+		for _, t := range g.peer[a:b] {
+			part.join(s, t)
+		}
+	}
+	for s, row := range lft {
+		room := int(g.f.Switches[s].Info.LinearFDBCap())
+		for d, dests := range g.dests {
+			if part.find(int32(s)) != part.find(int32(d)) {
+				continue
+			}
+			for _, to := range dests {
+				switch lid := int(to.lid); {
+				case room > 0 && lid >= room:
+				case lid >= len(row), s == d && row[lid] != to.port, s != d && g.linkOf[s<<8|int(row[lid])] == fabric.None:
+					return to.lid, int32(s)
+				}
+			}
+		}
+	}
+	return 0, fabric.None
 }
 
 // cycle finds a cycle of links, where dep has the output ports that each link

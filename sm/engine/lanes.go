@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"hash/fnv"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
@@ -62,6 +63,82 @@ func (w *sweep) writeLanes(ctx context.Context) error {
 	w.sets += len(reqs)
 	clear(w.unmapped)
 	return w.send(ctx, reqs)
+}
+
+// nodeLanes is what is remembered of the tables of lanes of a node: for each port the sum of
+// its tables without the two lowest bits. These are Lanes.In, and whether the tables are
+// written.
+type nodeLanes struct {
+	Node ib.GUID  `json:"node"`
+	Sums []uint32 `json:"sums"`
+}
+
+// laneSum is the sum of the tables that an output port should have.
+func laneSum(t *qos.Tables, i int32) uint32 {
+	h := fnv.New32a()
+	m, low, high := t.SLtoVL(i), t.VLArb(i, 1), t.VLArb(i, 3)
+	h.Write(high.Append(low.Append(m.Append([]byte{t.OperVLs(i)}))))
+	return h.Sum32() &^ 3
+}
+
+// sumLanes gives what is remembered of tables of lanes.
+func sumLanes(f *fabric.Fabric, t *qos.Tables, have *program.Lanes) (out []nodeLanes) {
+	for n := range f.Nodes {
+		first, count := f.PortRange(int32(n))
+		l := nodeLanes{Node: f.Nodes[n].GUID}
+		for i := first; i < first+count; i++ {
+			var sum uint32
+			if have.VLs[i] != 0 && have.VLs[i] == t.OperVLs(i) {
+				sum = laneSum(t, i) | 2
+			}
+			if have.In[i] {
+				sum |= 1
+			}
+			l.Sums = append(l.Sums, sum)
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// recalledLanes gives the tables of lanes that a manager with LID sm wrote before it ended, as
+// far as its links stayed up since and no other manager has set the node.
+func recalledLanes(f *fabric.Fabric, t *qos.Tables, was []nodeLanes, sm ib.LID) program.Lanes {
+	out := program.Lanes{VLs: make([]uint8, len(f.Ports)), In: make([]bool, len(f.Ports))}
+	up := func(i int32) bool {
+		p := &f.Ports[i]
+		return p.Known && p.Info.State() >= ib.PortArmed && p.Info.OperVLs() == t.OperVLs(i)
+	}
+	for _, l := range was {
+		n := f.NodeByGUID(l.Node)
+		if n == fabric.None {
+			continue
+		}
+		first, count := f.PortRange(n)
+		if len(l.Sums) != int(count) {
+			continue
+		}
+		sw := f.Nodes[n].Switch != fabric.None
+		if sw && f.Ports[first].Info.MasterSMLID() != sm {
+			continue
+		}
+		for k := range count {
+			i := first + k
+			p, sum := &f.Ports[i], l.Sums[k]
+			if p.Num == 0 || p.Peer == fabric.None || !sw && p.Info.MasterSMLID() != sm {
+				continue
+			}
+			// A first sweep reads one end of most links.
+			if known := p.Known || f.Ports[p.Peer].Known; !known || p.Known && !up(i) || f.Ports[p.Peer].Known && !up(p.Peer) {
+				continue
+			}
+			out.In[i] = sum&1 != 0
+			if sum&2 != 0 && sum&^3 == laneSum(t, i) {
+				out.VLs[i] = t.OperVLs(i)
+			}
+		}
+	}
+	return out
 }
 
 // laneCount is the number of lanes of a link in use, 0 where they are not known.

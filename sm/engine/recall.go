@@ -35,6 +35,7 @@ type remembered struct {
 	SL       route.Layers `json:"sl,omitempty"`
 	Trunk    []uint8      `json:"trunk,omitempty"`
 	Warnings []string     `json:"warnings,omitempty"`
+	Lanes    []nodeLanes  `json:"lanes,omitempty"`
 }
 
 // readRoutes reads what a manager of this port remembered of its routes, nil without it.
@@ -130,8 +131,12 @@ func (w *sweep) remember(ctx context.Context) error {
 	opt.Layers, opt.OwnLevels = r.levels, len(s.cfg.ownLevels()) > 0
 	m := remembered{Version: version.String(), Engine: r.engine, Layers: r.layers, Worst: r.worst, Bound: r.bound, NoTree: r.noTree,
 		Order: r.order, At: r.at, SL: r.sl, Trunk: r.trunk, Warnings: r.warnings}
+	f, lanes := w.f, w.have.lanes
 	problem, err := compute(ctx, s, func() error {
 		m.For, m.Tables = sumFor(g, &opt), sumTables(g, r.lft)
+		if r.qos != nil {
+			m.Lanes = sumLanes(f, r.qos, &lanes)
+		}
 		b, err := m.encode()
 		if err != nil {
 			return err

@@ -131,6 +131,7 @@ func FuzzRoutesFile(f *testing.F) {
 	f.Add(b, []byte{}, true, true)
 	f.Add(b, []byte{0, 3, 17, 2, 255, 255, 250, 7}, true, false)
 	f.Add(b, []byte{}, false, false)
+	f.Add([]byte(`{"layers":1,"lanes":[{"node":1,"sums":[7]},{"node":2,"sums":[4294967295,3]}]}`), []byte{}, true, true)
 	f.Add([]byte(`{"layers":2,"order":[0,0],"at":[1,1],"sl":["AAE=","AQA="],"trunk":"//8="}`), []byte{}, true, false)
 	f.Fuzz(func(t *testing.T, text, edits []byte, sealed, whole bool) {
 		b := text
@@ -169,6 +170,11 @@ func FuzzRoutesFile(f *testing.F) {
 			r := got.recall(g, opt, q)
 			if r.err != nil || len(r.LFT) != len(g.Switches) || math.IsNaN(r.Worst) {
 				t.Fatalf("%d tables, %v", len(r.LFT), r.err)
+			}
+			if r.qos != nil {
+				if l := recalledLanes(g, r.qos, got.Lanes, 1); len(l.VLs) != len(g.Ports) || len(l.In) != len(g.Ports) {
+					t.Fatalf("lanes of %d and %d ports", len(l.VLs), len(l.In))
+				}
 			}
 			for s, row := range r.LFT {
 				for _, e := range g.EndPorts {

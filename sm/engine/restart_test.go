@@ -97,6 +97,49 @@ func TestRestartSetsSwitch(t *testing.T) {
 	})
 }
 
+// Tables of lanes are written again after a restart where a node or the options are others, and
+// nowhere else.
+func TestRestartLanes(t *testing.T) {
+	host := func(w *world) ib.GUID { h := hostsOf(w.f); return w.f.Nodes[w.f.Ports[h[len(h)-1]].Node].GUID }
+	for _, c := range []struct {
+		name      string
+		meanwhile func(*world, *engine.Config) error
+		maps, arb uint64 // Sets
+	}{
+		{"nothing", func(*world, *engine.Config) error { return nil }, 0, 0},
+		{"a host restarts", func(w *world, _ *engine.Config) error { return w.sim.Reboot(host(w)) }, 16, 4},
+		{"a cable is out", func(w *world, _ *engine.Config) error {
+			p := &w.f.Ports[w.linkBetweenSwitches(0)]
+			return w.sim.Cut(w.f.Nodes[p.Node].GUID, p.Num)
+		}, 0, 0},
+		{"a switch restarts", func(w *world, _ *engine.Config) error { return w.sim.Reboot(w.f.Nodes[w.f.Switches[1].Node].GUID) }, 400, 128},
+		{"weights", func(_ *world, cfg *engine.Config) error { cfg.QoS.Weights[1] = 9; return nil }, 400, 128},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
+				cfg := engine.Config{Store: &memoryStore{}, Routes: &memoryStore{}, QoS: &qos.Options{}}
+				_, stop := w.manager(f.SMPort, cfg)
+				time.Sleep(20 * time.Second)
+				stop()
+				cfg.QoS = &qos.Options{}
+				if err := c.meanwhile(w, &cfg); err != nil {
+					t.Fatal(err)
+				}
+				before := w.sim.Counters().SMPs
+				w.manager(f.SMPort, cfg)
+				time.Sleep(20 * time.Second)
+				synctest.Wait()
+				now := w.sim.Counters().SMPs
+				maps, arb := now[mad.AttrSLtoVL].Set-before[mad.AttrSLtoVL].Set, now[mad.AttrVLArb].Set-before[mad.AttrVLArb].Set
+				if maps != c.maps || arb != c.arb {
+					t.Errorf("%d Sets of mappings, %d of arbitration, want %d and %d", maps, arb, c.maps, c.arb)
+				}
+				w.lanesWritten(t)
+			})
+		})
+	}
+}
+
 // run gives the state before and after, and the Sets of tables after the start.
 func (r *restart) run(t *testing.T, routes engine.Store) (was, now *engine.Snapshot, sets map[mad.AttrID]uint64) {
 	synctest.Test(t, func(t *testing.T) {
@@ -127,8 +170,7 @@ func (r *restart) run(t *testing.T, routes engine.Store) (was, now *engine.Snaps
 		synctest.Wait()
 		now, sets = s.Snapshot(), map[mad.AttrID]uint64{}
 		for a, n := range w.sim.Counters().SMPs {
-			// Tables of lanes are not read, which would take as many SMPs.
-			if a == mad.AttrLFT || a == mad.AttrMFT || a == mad.AttrPKeyTable {
+			if a == mad.AttrLFT || a == mad.AttrMFT || a == mad.AttrPKeyTable || a == mad.AttrSLtoVL || a == mad.AttrVLArb {
 				sets[a] = n.Set - before[a].Set
 			}
 		}

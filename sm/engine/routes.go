@@ -7,6 +7,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/program"
 	"ibnetworkd/sm/qos"
 	"ibnetworkd/sm/route"
 )
@@ -36,7 +37,8 @@ type built struct {
 	qos       *qos.Tables
 	err, lack error       // no routes; no lanes for the service levels
 	known     *remembered // what was in force before the start, nil for nothing
-	refused   error       // why what was remembered is not used
+	lanes     program.Lanes
+	refused   error // why what was remembered is not used
 }
 
 func build(f *fabric.Fabric, opt route.Options, q *qos.Options) (b built) {

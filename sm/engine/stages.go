@@ -102,13 +102,17 @@ func (w *sweep) route(ctx context.Context) error {
 		s.prog.reroute = false
 		g := s.routed(f)
 		opt, q, own := w.routeOptions(g)
-		alone := w.first && s.copied.regs == nil
+		alone, sm := w.first && s.copied.regs == nil, w.pol.SMLID
 		r, err := compute(ctx, s, func() built {
 			var last *remembered
 			if alone {
 				last = s.readRoutes()
 			}
-			return last.recall(g, opt, q)
+			b := last.recall(g, opt, q)
+			if b.known != nil && b.refused == nil && b.qos != nil {
+				b.lanes = recalledLanes(f, b.qos, last.Lanes, sm)
+			}
+			return b
 		})
 		if err != nil {
 			return err
@@ -118,6 +122,9 @@ func (w *sweep) route(ctx context.Context) error {
 		}
 		if r.known != nil {
 			s.prog.levels = pathLevels{r.known.SL, r.known.At}
+		}
+		if r.lanes.VLs != nil {
+			w.have.lanes = r.lanes
 		}
 		if r.lack != nil {
 			s.warnOnce("layers", "routing does without service levels", "why", r.lack)
@@ -222,6 +229,8 @@ func (w *sweep) setSwitches(ctx context.Context) error {
 	// more: its port 0 and its table are set whatever they answered.
 	for _, sw := range set {
 		w.have.lft[sw] = nil
+		first, count := w.f.PortRange(w.f.Switches[sw].Node)
+		clear(w.have.lanes.VLs[first : first+count])
 		w.f.Ports[w.f.Port(w.f.Switches[sw].Node, 0)].Info.SetLID(0)
 	}
 	return nil

@@ -121,3 +121,41 @@ func TestNoTreeAfterFatTree(t *testing.T) {
 		t.Errorf("%s: %q", r.Engine, r.NoTree)
 	}
 }
+
+// Hosts that are off leave a tree with I/O nodes on its spines a tree.
+func TestFewHostsOn(t *testing.T) {
+	const leaves, spines, hosts, servers = 16, 8, 8, 3
+	m := gen.New()
+	for range leaves {
+		leaf := m.Switch(spines + hosts)
+		for h := range hosts {
+			m.Link(m.Host(1), 1, leaf, spines+1+h)
+		}
+	}
+	for i := range spines {
+		spine := m.Switch(leaves + servers)
+		for k := range leaves {
+			m.Link(spine, k+1, k*(hosts+1), i+1)
+		}
+		for h := range servers {
+			m.Link(m.Host(1), 1, spine, leaves+1+h)
+		}
+	}
+	f := gen.LIDs(m.Done(1), 0)
+	for percent := 100; percent >= 5; percent -= 5 {
+		n := 0
+		g := gen.Unplug(f, func(a, b *fabric.Port) bool {
+			sw := max(f.Nodes[a.Node].Switch, f.Nodes[b.Node].Switch)
+			between := f.Nodes[a.Node].Switch != fabric.None && f.Nodes[b.Node].Switch != fabric.None
+			if between || f.Nodes[f.Switches[sw].Node].NumPorts != spines+hosts || n == 0 {
+				n++
+				return false
+			}
+			n++
+			return n*7919%100 >= percent
+		})
+		if r, l := build(t, "few on", g, route.Options{}); r.Engine != route.FatTree || l.Worst > 2*r.Bound {
+			t.Errorf("%d %% of the hosts on leaves on: %s, %.0f flows on a link, the bound is %.0f", percent, r.Engine, l.Worst, r.Bound)
+		}
+	}
+}

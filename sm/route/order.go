@@ -156,41 +156,55 @@ func (g *graph) levels() (level []int32, tree bool) {
 	if slices.Max(level) > 0 && g.isTree(level) {
 		return level, true
 	}
-	if odd := g.oddLevels(); odd != nil {
-		return odd, true
+	// Few hosts may be on: then what counts is how many there could be.
+	for _, hosts := range [][]int64{g.hosts, g.room()} {
+		if odd := g.oddLevels(hosts); odd != nil {
+			return odd, true
+		}
 	}
 	return level, false
+}
+
+// room is by switch how many ports have no link to another switch.
+func (g *graph) room() []int64 {
+	room := make([]int64, g.n)
+	for s := range room {
+		first, end := g.linksOf(int32(s))
+		room[s] = max(0, int64(g.f.Nodes[g.f.Switches[s].Node].NumPorts)-int64(end-first))
+	}
+	return room
 }
 
 // oddLevels are the levels of a tree that has as many hosts on some upper switches as on
 // leaves, a few on all of them, or both: leaves are then the switches that are remote from
 // most hosts. It is nil if more than a quarter of the hosts is on others.
-func (g *graph) oddLevels() []int32 {
+func (g *graph) oddLevels(on []int64) []int32 {
 	sum := make([]float64, g.n)
 	dist := make([]int32, g.n)
 	var queue []int32
 	step := 1 + g.n/512*2 // see remoteness
 	for s := 0; s < g.n; s += step {
-		if g.hosts[s] == 0 {
+		if on[s] == 0 {
 			continue
 		}
 		queue = g.bfs(dist, queue, int32(s))
 		for _, t := range queue {
-			sum[t] += float64(int64(dist[t]) * g.hosts[s])
+			sum[t] += float64(int64(dist[t]) * on[s])
 		}
 	}
 	edge := (slices.Min(sum) + 2*slices.Max(sum)) / 3
 	var leaves []int32
-	var hosts int64
+	var hosts, all int64
 	for s := range sum {
+		all += on[s]
 		if sum[s] >= edge {
 			leaves = append(leaves, int32(s))
-			hosts += g.hosts[s]
+			hosts += on[s]
 		}
 	}
 	level := make([]int32, g.n)
 	g.bfs(level, nil, leaves...)
-	if hosts*4 < g.hostSum*3 || slices.Min(level) < 0 || slices.Max(level) == 0 || !g.isTree(level) {
+	if hosts*4 < all*3 || slices.Min(level) < 0 || slices.Max(level) == 0 || !g.isTree(level) {
 		return nil
 	}
 	return level

@@ -29,6 +29,10 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 		return
 	}
 	m, ok := b.Model.snap.LinkByName(name)
+	if ok && b.Model.snap.Above(l, m) {
+		block(nil, false, above(l, m))
+		return
+	}
 	maker, of := u, l
 	if !makes {
 		maker, of = bondMaker(b, name, l.Type, unit)
@@ -161,7 +165,7 @@ func fitBond(b *Builder, l, m *Link, op SetMaster) {
 // is planned first, or nil if that link is of another type.
 func bondMaker(b *Builder, name string, hardware uint16, unit func(int) *units.Unit) (*units.Unit, *Link) {
 	for l, u := range b.governed(unit) {
-		if bond, makes := u.MasterBond(); makes && bond == name && l.Bond == nil && bondable(l, u) {
+		if asksBond(b, l, u, name) {
 			if l.Type != hardware {
 				break
 			}
@@ -236,12 +240,21 @@ func bondUnit(b *Builder, name string, hardware uint16, unit func(int) *units.Un
 	for i := range b.Model.snap.Links {
 		l := &b.Model.snap.Links[i]
 		u := unit(l.Index)
-		if bond, makes := u.MasterBond(); makes && bond == name && l.Type == hardware && l.Bond == nil && counts(l) && bondable(l, u) &&
-			(first == nil || u.Name < first.Name) {
+		if l.Type == hardware && counts(l) && asksBond(b, l, u, name) && (first == nil || u.Name < first.Name) {
 			first, of = u, l
 		}
 	}
 	return first, of
+}
+
+// asksBond reports whether the unit of a link makes the bond of a name that the link can join.
+func asksBond(b *Builder, l *Link, u *units.Unit, name string) bool {
+	bond, makes := u.MasterBond()
+	if !makes || bond != name || l.Bond != nil || !bondable(l, u) {
+		return false
+	}
+	m, ok := b.Model.snap.LinkByName(name)
+	return !ok || !b.Model.snap.Above(l, m)
 }
 
 // bondable reports whether a link can be in a bond with the mode of its unit.
@@ -322,6 +335,11 @@ func notSlave(s *Snapshot, l, m *Link) Reason {
 		}
 		return Reason{Code: CodeRefused, Text: fmt.Sprintf("%s is a slave of another link (%s)", l.Name, what),
 			Next: "ip link set " + l.Name + " nomaster"}
+	case s.receiver(l) != nil:
+		x := s.receiver(l)
+		return Reason{Code: CodeRefused,
+			Text: fmt.Sprintf("%s has the %s %s on it, and the kernel takes no such link into a bond", l.Name, x.Kind, x.Name),
+			Next: "ip link delete " + x.Name}
 	case l.IsInfiniBand() && m.Bond.Mode != uint8(units.BondActiveBackup):
 		return Reason{Code: CodeUnsupported,
 			Text: fmt.Sprintf("%s has another mode than active-backup (%d), the only one that the kernel has for IPoIB", m.Name, m.Bond.Mode),

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -115,6 +116,13 @@ func TestPlanBond(t *testing.T) {
 			s.Links[i].Type, s.Links[i].IPoIB = 1, nil
 		}
 	}
+	// on adds the link x, index 20, whose parent is another one.
+	on := func(kind string, parent int) func(*Snapshot) {
+		return func(s *Snapshot) {
+			own(s)
+			s.Links = append(s.Links, Link{Index: 20, Name: "x", Type: 1, Kind: kind, Parent: parent, Flags: FlagUp | FlagLowerUp, MTU: 2044})
+		}
+	}
 	primary := &units.Unit{Bond: units.Bond{Name: name, Primary: units.Some("ib1")}}
 	join := &units.Unit{Network: units.Network{Bond: name}}
 	for _, tt := range []struct {
@@ -151,6 +159,21 @@ func TestPlanBond(t *testing.T) {
 		{"bad Ethernet among InfiniBand", join, nil, 9, "", CodeUnsupported},
 		{"bad MTU of connected mode", join, func(s *Snapshot) { s.Links[4].MTU, s.Links[2].Master = 65520, 0 }, 5, "", CodeMTUMode},
 		{"bad the bond itself", join, nil, 12, "", CodeUnsupported},
+		{"bad a VLAN on the bond", primary, on("vlan", 12), 20, "", CodeUnsupported},
+		{"bad a VLAN on the bond, which exists already", join, on("vlan", 12), 20, "", CodeUnsupported},
+		{"bad a macvlan on a bond over that bond", join, func(s *Snapshot) {
+			on("macvlan", 13)(s)
+			s.Links = slices.Insert(s.Links, 5, Link{Index: 13, Name: "over", Type: 1, Kind: "bond", Bond: &Bond{}})
+			s.Links[4].Master = 13
+		}, 20, "", CodeUnsupported},
+		{"bad a link with a macvlan", join, func(s *Snapshot) {
+			s.Links[2].Master = 0
+			on("macvlan", 5)(s)
+		}, 5, "", CodeRefused},
+		{"OK the peer of a veth in the bond", join, func(s *Snapshot) {
+			s.Links[2].Kind, s.Links[2].Parent = "veth", 20
+			on("veth", 5)(s)
+		}, 20, "ip link set x down\nip link set x master bond0\nip link set x up", ""},
 	} {
 		s := bonded(t)
 		if tt.sys != nil {

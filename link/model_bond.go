@@ -131,6 +131,9 @@ func (m *Model) setMaster(l *Link, o SetMaster) error {
 	if err != nil {
 		return err
 	}
+	if m.snap.Above(l, b) {
+		return errBusy
+	}
 	if b.VRF != nil {
 		return m.enterVRF(l, b.Index)
 	}
@@ -138,7 +141,7 @@ func (m *Model) setMaster(l *Link, o SetMaster) error {
 	switch {
 	case b.Bond == nil || b.Index == l.Index, l.IsInfiniBand() && b.Bond.Mode != uint8(units.BondActiveBackup):
 		return errInvalid
-	case l.Up() || l.Master != 0:
+	case l.Up() || l.Master != 0 || m.snap.receiver(l) != nil:
 		return errBusy
 	case len(slaves) == 0:
 		b.Type, b.HWAddr = l.Type, l.HWAddr

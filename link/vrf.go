@@ -43,6 +43,9 @@ func PlanVRF(b *Builder, index int, u *units.Unit, unit func(index int) *units.U
 		block(nil, false, Reason{Code: CodeNameTaken, Text: fmt.Sprintf("a link %s exists and is not a VRF", name),
 			Next: "write another name into " + key})
 		return
+	case ok && b.Model.snap.Above(l, m):
+		block(nil, false, above(l, m))
+		return
 	}
 	if x := b.inOther(l, name); x != nil {
 		block(SetMaster{On: on, Master: Target{Link: name}, VRF: true}, false, Reason{Code: CodeRefused,

@@ -36,6 +36,10 @@ func TestPlanVRF(t *testing.T) {
 		{"OK in another link", makes, func(s *Snapshot) { there(100, true)(s); s.Links[1].Master = 9 }, true, "", CodeRefused},
 		{"bad another program's table", makes, there(7, true), false, "", CodeNameTaken},
 		{"bad none to join", join, nil, false, "", CodeNoDevice},
+		{"bad a macvlan on the VRF", join, func(s *Snapshot) {
+			there(7, true)(s)
+			s.Links[1].Kind, s.Links[1].Parent = "macvlan", 20
+		}, false, "", CodeUnsupported},
 		{"bad not a VRF", join, func(s *Snapshot) { there(7, true)(s); s.Links[len(s.Links)-1].VRF = nil }, false, "", CodeNameTaken},
 	} {
 		s := host(t)

@@ -86,6 +86,17 @@ func everyKey(r, added *rand.Rand, used map[string]bool) string {
 	return b.String()
 }
 
+// uppers are a bond, or VRF, of a name that the units use, and links above it that they match.
+func uppers(r *rand.Rand) []link.Link {
+	m := link.Link{Index: 90, Name: pick(r, "bond0", "bond1"), Type: 1, Kind: "bond", Flags: link.FlagUp, MTU: 1500,
+		Bond: &link.Bond{BondOptions: link.BondOptions{Mode: 1, MIIMon: 100}}, Sysctl: map[string]string{}}
+	on := link.Link{Index: 91, Name: "ib8", Type: 1, Kind: pick(r, "vlan", "macvlan"), Flags: link.FlagUp, Parent: 90, MTU: 1500,
+		Sysctl: map[string]string{}}
+	deep := on
+	deep.Index, deep.Parent, deep.Name, deep.Sysctl = 92, 91, "ib9", map[string]string{}
+	return []link.Link{m, on, deep}
+}
+
 // TestLawsOfEveryKey holds the laws for every key of the schema that package roce
 // does not look after.
 func TestLawsOfEveryKey(t *testing.T) {
@@ -104,6 +115,9 @@ func TestLawsOfEveryKey(t *testing.T) {
 		s.Links = append([]link.Link{{Index: 1, Name: "lo", Type: 772, Flags: link.FlagUp | link.FlagLowerUp,
 			Sysctl: map[string]string{}}}, s.Links...)
 		s.Host.Resolved = pick(r, "", ":1.7")
+		if r := rand.New(rand.NewPCG(uint64(seed), 13)); r.IntN(4) == 0 {
+			s.Links = append(s.Links, uppers(r)...)
+		}
 		w := &world{m: link.NewModel(s), rec: &link.Record{}}
 		w.fabric(r)
 		w.m.Settle()

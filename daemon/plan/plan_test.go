@@ -339,6 +339,7 @@ func (w *world) settle(t testing.TB, set *units.Set, delayed map[string]link.Rea
 		refused := false
 		for _, s := range r.Plan.Steps {
 			w.got = append(w.got, s.Op.String())
+			w.joinsBelow(t, s.Op)
 			if err := w.m.Apply(s.Op); err != nil {
 				w.rec.Failed(s.Op)
 				delayed[link.DelayKey(s.Op)] = link.Reason{Code: link.CodeRefused, Text: err.Error()}
@@ -359,6 +360,21 @@ func (w *world) settle(t testing.TB, set *units.Set, delayed map[string]link.Rea
 				n, r.Plan.String(), strings.Join(w.got, "\n"))
 		}
 		before = refused
+	}
+}
+
+// joinsBelow holds the law that no link is to be a slave of one that it is on.
+func (w *world) joinsBelow(t testing.TB, op link.Op) {
+	t.Helper()
+	o, ok := op.(link.SetMaster)
+	if !ok || o.Release {
+		return
+	}
+	s := w.m.Snapshot()
+	l, _ := s.LinkByName(o.On.Link)
+	m, _ := s.LinkByName(o.Master.Link)
+	if l != nil && m != nil && s.Above(l, m) {
+		t.Fatalf("%s, but %s is on it", o, l.Name)
 	}
 }
 

@@ -140,18 +140,21 @@ func TestRoCELAG(t *testing.T) {
 }
 
 // RoCE LAG by [Bond]: the slaves are matched by addresses that they lose to the bond,
-// the RDMA side is followed, the driver's restart is survived, the mode is changed,
-// and all is as before when the section goes.
+// which a VLAN on it has too; the RDMA side of both is followed, the driver's restart is
+// survived, the mode is changed, and all is as before when the section goes.
 func TestRoCELAGByUnit(t *testing.T) {
 	t.Parallel()
 	const (
-		slaves = "[Match]\nMACAddress=02:53:57:49:00:01 02:53:57:49:01:01\nKind=!bond\n[RoCE]\nPFC=3\n"
+		wide   = "[Match]\nMACAddress=02:53:57:49:00:01 02:53:57:49:01:01\nKind=!bond\n[RoCE]\nPFC=3\n"
+		slaves = "[Match]\nPermanentMACAddress=02:53:57:49:00:01 02:53:57:49:01:01\n[RoCE]\nPFC=3\n"
+		tag    = "[VLAN]\nId=7\nName=storage\n"
 		cards  = "type h0/1 eth; type h1/1 eth; driver h0 mlx5_core; driver h1 mlx5_core; lag h0 h1"
 	)
 	withAndWithoutUdev(t, lab.Config{HCAs: 2, Commands: strings.Split(cards, "; "),
 		Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
-			unitDir + "10-bond.ibnetwork":  "[Match]\nName=bond7\n[RoCE]\nVersion=2\nDSCP=26\n[Network]\nAddress=10.8.0.1/24\n",
-			unitDir + "20-slave.ibnetwork": slaves + "[Bond]\nName=bond7\nUpDelaySec=35ms\n",
+			unitDir + "10-bond.ibnetwork":  "[Match]\nName=bond7\n[RoCE]\nVersion=2\nDSCP=26\n[Network]\nAddress=10.8.0.1/24\n" + tag,
+			unitDir + "20-slave.ibnetwork": wide + "[Bond]\nName=bond7\nUpDelaySec=35ms\n",
+			unitDir + "30-vlan.ibnetwork":  "[Match]\nName=storage\n[Network]\nAddress=10.8.7.1/24\n",
 		}}, func(g *lab.G) {
 		d := startDaemon(g)
 		devices := func() string { return strings.Join(strings.Fields(g.Exec("ls", "/sys/class/infiniband")), " ") }
@@ -159,18 +162,28 @@ func TestRoCELAGByUnit(t *testing.T) {
 			dev, _ := os.Readlink("/sys/class/net/" + nic + "/device")
 			return dev[strings.LastIndexByte(dev, '.')+1:]
 		}
+		env := func(name, gid string) string {
+			s := d.status(name)
+			b, _ := os.ReadFile("/run/ibnetworkd/links/" + name + ".env")
+			if err := rightIndex(string(b), "swib_bond_0", 1, gid); err != nil {
+				return fmt.Sprintf("%v\n%s\n%+v", err, b, s)
+			}
+			if s.State != link.StateConfigured {
+				return fmt.Sprintf("%+v", s)
+			}
+			return ""
+		}
+		vlan := func() string { return env("storage", "0a08:0701") }
 		serves := func(mode string) func() string {
 			return func() string {
 				if got := devices(); got != "swib_bond_0" {
 					return "the devices are " + got + "\n" + tail(d.p.Output(), 8)
 				}
-				s := d.status("bond7")
-				b, _ := os.ReadFile("/run/ibnetworkd/links/bond7.env")
-				if err := rightIndex(string(b), "swib_bond_0", 1, "0a08:0001"); err != nil {
-					return fmt.Sprintf("%v\n%s\n%+v", err, b, s)
+				if why := env("bond7", "0a08:0001"); why != "" {
+					return why
 				}
-				if a := attr(s, "RDMADevice"); s.State != link.StateConfigured || a.Actual != "swib_bond_0/1" {
-					return fmt.Sprintf("%+v", s)
+				if a := attr(d.status("bond7"), "RDMADevice"); a.Actual != "swib_bond_0/1" {
+					return fmt.Sprintf("%+v", a)
 				}
 				got, _ := os.ReadFile("/sys/class/net/bond7/bonding/mode")
 				in, _ := os.ReadFile("/sys/class/net/bond7/bonding/slaves")
@@ -184,6 +197,21 @@ func TestRoCELAGByUnit(t *testing.T) {
 		if up := strings.TrimSpace(g.Read("/sys/class/net/bond7/bonding/updelay")); up != "30" {
 			g.Errorf("updelay %s, want 35 rounded down to a multiple of 10", up)
 		}
+
+		// The VLAN gets the unit of the slaves, and is never taken down for it.
+		g.WaitFor(20*time.Second, func() string {
+			if a := attr(d.status("storage"), "Bond"); !strings.Contains(a.Why.Text, "storage is on bond7") {
+				return fmt.Sprintf("%+v", a)
+			}
+			return ""
+		})
+		changes := g.Read("/sys/class/net/storage/carrier_changes")
+		time.Sleep(3 * time.Second)
+		if now := g.Read("/sys/class/net/storage/carrier_changes"); now != changes || strings.Contains(d.p.Output(), "ip link set storage down") {
+			g.Errorf("storage had %s changes of its carrier and has %s\n%s", changes, now, tail(d.p.Output(), 20))
+		}
+		g.Write(unitDir+"20-slave.ibnetwork", slaves+"[Bond]\nName=bond7\nUpDelaySec=35ms\n")
+		g.WaitFor(20*time.Second, vlan)
 		active := func() string { return strings.TrimSpace(g.Read("/sys/class/net/bond7/bonding/active_slave")) }
 		first := active()
 		down := card(first)
@@ -206,11 +234,13 @@ func TestRoCELAGByUnit(t *testing.T) {
 		}
 		begin := time.Now()
 		g.WaitFor(60*time.Second, serves("active-backup"))
+		g.WaitFor(20*time.Second, vlan)
 		g.Logf("whole again %v after a restart of the driver", time.Since(begin).Round(time.Millisecond))
 
 		// Another mode, whose switch does not take part.
 		g.Write(unitDir+"20-slave.ibnetwork", slaves+"[Bond]\nName=bond7\nMode=802.3ad\nLACPTransmitRate=fast\n")
 		g.WaitFor(60*time.Second, serves("802.3ad"))
+		g.WaitFor(20*time.Second, vlan)
 		if rate := g.Read("/sys/class/net/bond7/bonding/lacp_rate"); !strings.HasPrefix(rate, "fast") {
 			g.Errorf("lacp_rate %s", rate)
 		}

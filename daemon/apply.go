@@ -41,7 +41,12 @@ func (d *Daemon) exists(op link.Op) (ok bool) {
 
 // delay has an operation that failed wait, and says why.
 func (d *Daemon) delay(op link.Op, why link.Reason, refused bool, err error, args ...any) {
-	d.delayed.add(op, why, refused, time.Now())
+	var on linkState
+	if d.snap != nil {
+		l, _ := d.snap.LinkByName(op.Target().Link)
+		on = stateOf(l)
+	}
+	d.delayed.add(op, why, refused, on, time.Now())
 	d.logOnce(op.Target().String(), failedOp(op), why.Text, slog.LevelWarn,
 		as(msgRefused, append(args, "code", string(why.Code), "error", err, "next", why.Next)...)...)
 }

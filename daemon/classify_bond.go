@@ -39,6 +39,9 @@ func classifyMaster(op link.Op, err error, words string) (verdict, link.Reason) 
 		case errors.Is(err, unix.EPERM): // another program has brought it up meanwhile
 			why.Code = link.CodeRetry
 			return verdictRetry, why
+		case errors.Is(err, unix.EBUSY): // another link is on it, or it is on another one
+			why.Next = "ip -details link show: remove the bridge port, macvlan or the like that is on " + name
+			return verdictGiveUp, why
 		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.EOPNOTSUPP):
 			return verdictGiveUp, why
 		}

@@ -70,6 +70,7 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 // run is the cycle: its stages in their order.
 func (c *cycle) run(ctx context.Context) error {
 	old := c.snap
+	c.delayed.begin()
 	c.rest.dirty.addAll(c.sc.Force)
 	c.cancel(dirty{links: c.sc.Force})
 	ended := c.adoptResults(&c.sc, &c.rest.dirty)
@@ -182,7 +183,7 @@ func (c *cycle) observe(ended []absence) error {
 	}
 	for i := range c.sc.Force {
 		if l, ok := c.snap.Link(i); ok {
-			c.delayed.event(map[string]bool{l.Name: true}, false, true, c.start)
+			c.delayed.request(map[string]bool{l.Name: true}, false)
 		}
 	}
 	return nil

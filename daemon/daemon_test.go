@@ -156,8 +156,8 @@ func TestHoldsForget(t *testing.T) {
 	for i := range 100 {
 		op := link.SetMTU{On: link.Target{Link: "ib0"}, MTU: 100 + i}
 		for range 3 {
-			h.add(op, link.Reason{}, i%2 == 0, now)
-			h.event(map[string]bool{"ib0": true}, false, true, now)
+			h.add(op, link.Reason{}, i%2 == 0, linkState{}, now)
+			h.request(map[string]bool{"ib0": true}, false)
 		}
 		now = now.Add(time.Minute)
 	}
@@ -168,7 +168,7 @@ func TestHoldsForget(t *testing.T) {
 	op := link.SetMTU{On: link.Target{Link: "ib1"}, MTU: 1}
 	var waits []time.Duration
 	for range 12 {
-		h.add(op, link.Reason{}, true, now)
+		h.add(op, link.Reason{}, true, linkState{}, now)
 		wait := h.m[link.DelayKey(op)].wait
 		waits = append(waits, wait)
 		now = now.Add(wait)

@@ -2,8 +2,10 @@ package daemon
 
 import (
 	"maps"
+	"slices"
 	"time"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/link"
 )
 
@@ -24,6 +26,39 @@ type delay struct {
 	since   time.Time
 	wait    time.Duration
 	next    time.Time
+	// states are those of its link that the attempt found or caused, from the first.
+	// running is set until the next cycle begins.
+	states  []linkState
+	running bool
+	// events is how many attempts in a row, this one included, were brought about by an event;
+	// early is set once the next one is.
+	events int
+	early  bool
+}
+
+// linkState is what an operation may depend on and an attempt may change, which then comes
+// back by itself. The zero value is that of no link.
+type linkState struct {
+	index   int
+	device  string
+	mode    ib.IPoIBMode
+	carrier bool
+}
+
+func stateOf(l *link.Link) (s linkState) {
+	if l != nil {
+		s.index, s.device, s.carrier = l.Index, l.IBDevice, l.Carrier()
+		if l.IPoIB != nil {
+			s.mode = l.IPoIB.Mode
+		}
+	}
+	return s
+}
+
+// disturbed reports that the attempt took the carrier of its link away: what happens there until
+// it is as before is not news.
+func (x *delay) disturbed() bool {
+	return slices.ContainsFunc(x.states, func(s linkState) bool { return s.carrier != x.states[0].carrier })
 }
 
 // delays are the operations not to be tried now, by link.DelayKey.
@@ -32,13 +67,16 @@ type delays struct {
 	// last remembers those that have been let go, so that failing again waits
 	// longer, for as long as the longest wait.
 	last map[string]*delay
+	// down are the links that were taken down in the present cycle.
+	down map[string]bool
 }
 
 func newDelays() *delays {
-	return &delays{m: map[string]*delay{}, last: map[string]*delay{}}
+	return &delays{m: map[string]*delay{}, last: map[string]*delay{}, down: map[string]bool{}}
 }
 
-func (h *delays) add(op link.Op, why link.Reason, refused bool, now time.Time) {
+// add has an operation wait that failed on a link in a state.
+func (h *delays) add(op link.Op, why link.Reason, refused bool, on linkState, now time.Time) {
 	maps.DeleteFunc(h.last, func(_ string, x *delay) bool { return now.Sub(x.next) > refuseMost })
 	key := link.DelayKey(op)
 	first, most := retryFirst, retryMost
@@ -49,7 +87,17 @@ func (h *delays) add(op link.Op, why link.Reason, refused bool, now time.Time) {
 	if x := h.last[key]; x != nil && x.wait >= first {
 		wait = min(2*x.wait, most)
 	}
-	h.m[key] = &delay{why: why, op: op, refused: refused, since: now, wait: wait, next: now.Add(wait)}
+	events := 0
+	if x := h.last[key]; x != nil && x.early {
+		events = x.events + 1
+	}
+	h.m[key] = &delay{why: why, op: op, refused: refused, since: now, wait: wait, next: now.Add(wait),
+		states: []linkState{on}, running: true, events: events}
+	if h.down[op.Target().Link] {
+		back := on
+		back.carrier = !on.carrier
+		h.m[key].states = append(h.m[key].states, back)
+	}
 	h.last[key] = h.m[key]
 }
 
@@ -58,6 +106,9 @@ func (h *delays) done(op link.Op) {
 	key := link.DelayKey(op)
 	delete(h.m, key)
 	delete(h.last, key)
+	if o, ok := op.(link.SetUp); ok && !o.Up {
+		h.down[o.On.Link] = true
+	}
 }
 
 // due lets go what has waited long enough, and says of which links.
@@ -81,16 +132,73 @@ func (h *delays) next() (t time.Time) {
 	return t
 }
 
-// settle is the least time between two tries that events bring about.
+// settle is the least time between two tries that events bring about; it doubles with each
+// try that fails again.
 const settle = 250 * time.Millisecond
 
-// event lets go what may pass on the links where something happened, and with ports
-// on what is no link; with everything also what was refused there.
-func (h *delays) event(names map[string]bool, ports, everything bool, now time.Time) {
-	maps.DeleteFunc(h.m, func(_ string, x *delay) bool {
+// begin says that a cycle begins.
+func (h *delays) begin() {
+	clear(h.down)
+	for _, x := range h.m {
+		x.running = false
+	}
+}
+
+// caused notes states of links, by name, that were read in the cycle of an attempt: they are its
+// own doing. A carrier that was not there before, or another interface, is news.
+func (h *delays) caused(states map[string]linkState) {
+	for _, x := range h.m {
+		s, ok := states[x.op.Target().Link]
+		if ok && x.running && s.index == x.states[0].index && (x.states[0].carrier || !s.carrier) && !slices.Contains(x.states, s) {
+			x.states = append(x.states, s)
+		}
+	}
+}
+
+// changed lets go what may pass on links that changed, by name, and what was refused if the link
+// is neither as the attempt found it nor as it left it.
+func (h *delays) changed(states map[string]linkState, now time.Time) {
+	for key, x := range h.m {
+		switch s, ok := states[x.op.Target().Link]; {
+		case !ok:
+		case !slices.Contains(x.states, s):
+			h.hasten(key, now)
+		case !x.refused && !x.disturbed() && now.Sub(x.since) >= settle:
+			h.hasten(key, now)
+		}
+	}
+}
+
+// ports lets go everything on ports that changed: those of links, by name with whether they are
+// InfiniBand, and those without. The state of an Ethernet port follows its link.
+func (h *delays) ports(infiniband map[string]bool, now time.Time) {
+	for key, x := range h.m {
 		on := x.op.Target().Link
-		return (names[on] || on == "" && ports) && (everything || !x.refused && now.Sub(x.since) >= settle)
-	})
+		if ib, ok := infiniband[on]; on == "" || ok && (ib || !x.disturbed()) {
+			h.hasten(key, now)
+		}
+	}
+}
+
+// hasten lets an operation go because of an event, now or when enough time has passed since
+// the last attempt.
+func (h *delays) hasten(key string, now time.Time) {
+	x := h.m[key]
+	x.early = true
+	t := x.since
+	if x.events > 0 {
+		t = t.Add(min(settle<<min(x.events, 16), x.wait))
+	}
+	if now.Before(t) {
+		x.next = sooner(x.next, t)
+		return
+	}
+	delete(h.m, key)
+}
+
+// request drops everything on the links, by name, and with ports on what is no link.
+func (h *delays) request(names map[string]bool, ports bool) {
+	h.forget(func(op link.Op) bool { on := op.Target().Link; return names[on] || on == "" && ports })
 }
 
 // forget drops the operations that match, whatever they wait for.

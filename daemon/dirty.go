@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"time"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
 )
@@ -80,6 +81,13 @@ func (d *Daemon) adopt(s *link.Snapshot, dirty *dirty, now time.Time) {
 	d.snap = s
 	dirty.addAll(links)
 	dirty.ports = dirty.ports || gone
+	states := map[string]linkState{}
+	for i := range links {
+		if l, ok := s.Link(i); ok && len(d.delayed.m) > 0 {
+			states[l.Name] = stateOf(l)
+		}
+	}
+	d.delayed.caused(states)
 	for i := range links {
 		l, ok := s.Link(i)
 		if o := oldLink(old, i); ok && (l.Bond != nil || l.VRF != nil) && (o == nil || o.Name != l.Name) {
@@ -123,12 +131,13 @@ func (d *Daemon) adopt(s *link.Snapshot, dirty *dirty, now time.Time) {
 			}
 			if old == nil || !samePort(old, s, l) {
 				dirty.add(l.Index)
-				moved[l.Name] = true
+				_, p := s.PortOf(l)
+				moved[l.Name] = p != nil && p.Layer == ib.LinkLayerInfiniBand
 			}
 		}
 		// What was refused may be granted by a port in another state.
 		dirty.ports = true
-		d.delayed.event(moved, true, true, now)
+		d.delayed.ports(moved, now)
 	}
 	if old != nil && !reflect.DeepEqual(old.Host, s.Host) {
 		if old.Host.Resolved != s.Host.Resolved {
@@ -138,22 +147,7 @@ func (d *Daemon) adopt(s *link.Snapshot, dirty *dirty, now time.Time) {
 			dirty.add(s.Links[i].Index)
 		}
 	}
-	if len(links) > 0 && len(d.delayed.m) > 0 {
-		names, again := map[string]bool{}, map[string]bool{}
-		for i := range links {
-			l, ok := s.Link(i)
-			if !ok {
-				continue
-			}
-			names[l.Name] = true
-			// A new interface, a new mode or new carrier is a new start.
-			if o := oldLink(old, i); o == nil || o.Carrier() != l.Carrier() || o.IPoIB != nil && l.IPoIB != nil && o.IPoIB.Mode != l.IPoIB.Mode {
-				again[l.Name] = true
-			}
-		}
-		d.delayed.event(names, false, false, now)
-		d.delayed.event(again, false, true, now)
-	}
+	d.delayed.changed(states, now)
 	maps.DeleteFunc(dirty.links, func(i int, _ bool) bool { _, ok := s.Link(i); return !ok })
 }
 

@@ -94,7 +94,7 @@ func TestNextHopsAreFollowed(t *testing.T) {
 		link.SetNextHop{On: on, NextHop: link.NextHopObject{ID: 20, Group: []link.GroupMember{{ID: 7, Weight: 1}}}},
 		link.AddRoute{On: on, Route: link.Route{Dst: netip.MustParsePrefix("10.9.0.0/16"), NextHopID: 20}}}
 	for _, op := range ops {
-		d.delayed.add(op, link.Reason{Code: link.CodeRefused}, true, time.Now())
+		d.delayed.add(op, link.Reason{Code: link.CodeRefused}, true, linkState{}, time.Now())
 	}
 	var changed dirty
 	d.adopt(&s, &changed, time.Now())

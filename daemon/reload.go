@@ -65,7 +65,7 @@ func (d *Daemon) reload(dirty *dirty) bool {
 			delete(d.governing.Links, l.Index)
 		}
 	}
-	d.delayed.event(names, true, true, time.Now())
+	d.delayed.request(names, true)
 	return true
 }
 

@@ -21,6 +21,7 @@ type memory struct {
 	mu    sync.Mutex
 	m     *link.Model
 	fail  func(op link.Op) error
+	after func(op link.Op) // that was carried out
 	ops   []string
 	looks int
 	blind error       // of the looks
@@ -68,6 +69,9 @@ func (s *memory) Apply(ctx context.Context, steps []link.Step, done func(link.Op
 		s.ops = append(s.ops, st.Op.String())
 		w := s.wake
 		s.mu.Unlock()
+		if err == nil && s.after != nil {
+			s.after(st.Op)
+		}
 		failed.note(st.Op, err)
 		done(st.Op, err)
 		if w != nil {

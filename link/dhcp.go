@@ -313,6 +313,7 @@ func (d *DHCP) reason(l *Link, six bool) Reason {
 		r.Text = fmt.Sprintf("%s server %s refused the address that %s had; another one is requested", name, d.Refused, l.Name)
 	case d.State == DHCPStopped:
 		r.Text = fmt.Sprintf("the %s client begins when %s", name, ready)
+		r.Next = "ibnetctl diagnose " + l.Name
 		if six {
 			r.Next = "ip -6 address show dev " + l.Name + " scope link; if it has none, write LinkLocalAddressing=ipv6"
 		}

@@ -175,7 +175,7 @@ func TestLease6(t *testing.T) {
 			"#   next: ip -6 address show dev ib0 scope link; if it has none, write LinkLocalAddressing=ipv6\n"},
 		{name: "OK one lease of two", unit: "[Network]\nDHCP=yes\n", want: address + dns +
 			"# blocked: ib0: the DHCP client begins when the link is ready\n" +
-			"#   next: check that a DHCP server serves partition 0xffff, and its log\n", sys: leased6(nil)},
+			"#   next: ibnetctl diagnose ib0\n", sys: leased6(nil)},
 		{name: "bad information alone, and no address", unit: "[Network]\nDHCP=yes\n[DHCPv6]\nWithoutRA=information-request\n", want: dns +
 			"# waiting: ib0: searching for a DHCP server\n" +
 			"#   next: check that a DHCP server serves partition 0xffff, and its log\n",

@@ -56,7 +56,7 @@ func (o options) withConfig() (options, error) {
 	n := options{given: o.given}
 	f := pflag.NewFlagSet("config", pflag.ContinueOnError)
 	n.bind(f)
-	secret, err := readConfig(o.configFile, b, f, o.given)
+	secret, err := n.readConfig(o.configFile, b, f, o.given)
 	if err != nil {
 		return o, err
 	}
@@ -83,8 +83,9 @@ func (o options) withConfig() (options, error) {
 
 // readConfig sets the options of lines "name = value", apart from those that are given
 // otherwise; # at the beginning of a line begins a comment. All mistakes are returned
-// together, each with its place. secret reports whether one of the options is a key.
-func readConfig(file string, b []byte, f *pflag.FlagSet, given map[string][]string) (secret bool, err error) {
+// together, each with its place, values out of range among them. secret reports whether
+// one of the options is a key.
+func (o *options) readConfig(file string, b []byte, f *pflag.FlagSet, given map[string][]string) (secret bool, err error) {
 	var errs []error
 	seen := map[string]int{}
 	n := 0
@@ -120,11 +121,18 @@ func readConfig(file string, b []byte, f *pflag.FlagSet, given map[string][]stri
 			continue
 		}
 		seen[name] = n
+		was, good := *o, o.check() == nil
 		if err := setOption(flag, slice, value, given[name] != nil); err != nil {
+			*o = was
 			if slices.Contains(keyOptions, name) {
 				err = errors.New("not a 64 bit number such as 0x0123456789abcdef") // no key in a log
 			}
 			fail(at, "%s: %v", name, err)
+		} else if err := o.check(); good && err != nil {
+			*o = was // for the range of the next one
+			if given[name] == nil {
+				fail(at, "%v", err)
+			}
 		}
 	}
 	return secret, errors.Join(errs...)

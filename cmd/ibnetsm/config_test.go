@@ -100,6 +100,12 @@ func TestConfigMistakes(t *testing.T) {
 		{"config = other\n", `FILE:1:1: no option "config"`, 0o644},
 		{"m-key = s3cret\n", "FILE:1:9: m-key: not a 64 bit number such as 0x0123456789abcdef", 0o600},
 		{"m-key = 0x12\n", "FILE: it has a key, and group or others may access it (mode 0644); run: chmod 0600 FILE", 0o644},
+		{"priority = 17\n lmc=9\nsweep = -3s\nsubnet-prefix = 0\nm-key-protect = 8\ntimeout = 0s\nretries = 99\nwindow = 0\n",
+			"FILE:1:12: --priority 17: out of range, 0 to 15\nFILE:2:6: --lmc 9: out of range, 0 to 7\n" +
+				"FILE:3:9: --sweep -3s: must not be less than 0, which is for none\n" +
+				"FILE:4:17: --subnet-prefix 0: not a prefix; the default is 0xfe80000000000000\n" +
+				"FILE:5:17: --m-key-protect 8: out of range, 0 to 3\nFILE:6:11: --timeout 0s, --poll 250ms: must be greater than 0\n" +
+				"FILE:7:11: --retries 99: out of range, 0 to 50\nFILE:8:10: --window 0: out of range, 1 to 4096", 0o644},
 		{"x=1\ny=2\n", "FILE:1:1: no option \"x\"; `ibnetsm run --help` lists them, without --\nFILE:2:1: ", 0o644},
 	} {
 		_, err := configured(t, tt.text, tt.mode)
@@ -139,7 +145,7 @@ func TestVerify(t *testing.T) {
 	testkit.WriteFile(t, guids, "0x1\nroot:x:0:0\n")
 	for text, want := range map[string]string{
 		"priority = 3\npartitions = " + parts + "\n": "",
-		"priority = 16\n":               "--priority 16: out of range, 0 to 15",
+		"priority = 16\n":               dir + "/c:1:12: --priority 16: out of range, 0 to 15",
 		"partitions = /none\n":          "open /none: no such file or directory",
 		"port-guid = zzz\n":             "--port-guid: ",
 		"transport = pigeon\n":          `--transport "pigeon": not one of umad, ibsim`,
@@ -152,7 +158,7 @@ func TestVerify(t *testing.T) {
 		"hop-weights-file = " + guids + "\n":   guids + ":1:1: ",
 		"prefix-routes-file = " + guids + "\n": guids + ":1:1: ",
 		"guid2lid = " + guids + "\n":           guids + ":1:1: ",
-		"sweep = -1s\n":                        "--sweep -1s: must not be less than 0",
+		"sweep = -1s\n":                        dir + "/c:1:9: --sweep -1s: must not be less than 0",
 		"log-file = /none/log\n":               "--log-file: write /none: no such file or directory",
 		"log-file = " + dir + "/log\n":         "",
 		"\ufeffpriority = 3\n":                 "",
@@ -187,7 +193,7 @@ func FuzzConfig(f *testing.F) {
 		var o options
 		fs := pflag.NewFlagSet("x", pflag.ContinueOnError)
 		o.bind(fs)
-		_, err := readConfig("f", b, fs, map[string][]string{"device": {"mlx5_0"}})
+		_, err := o.readConfig("f", b, fs, map[string][]string{"device": {"mlx5_0"}})
 		if err != nil {
 			if first, _, _ := strings.Cut(err.Error(), "\n"); !place.MatchString(first) {
 				t.Errorf("%q", first)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -241,5 +242,33 @@ func TestImportReadsFilesOfOpenSM(t *testing.T) {
 	}
 	if !strings.Contains(errs, "/etc/opensm/qos-policy.conf: qos-setup has no effect") {
 		t.Errorf("no line of qos-setup in\n%s", errs)
+	}
+}
+
+// The commands that a reason names exist, with their options.
+func TestImportNamesCommands(t *testing.T) {
+	named := regexp.MustCompile(`\bibnetctl ([a-z]+)((?: [a-z]+| --[a-z-]+)*)`)
+	n := 0
+	for line := range strings.Lines(string(testkit.ReadFile(t, "importer/opensm.txt"))) {
+		reason, ok := strings.CutPrefix(line, "= ")
+		if !ok {
+			continue
+		}
+		for _, m := range named.FindAllStringSubmatch(reason, -1) {
+			n++
+			c, _, err := (&app{}).command().Find(m[1:2])
+			if err != nil || c.Name() != m[1] {
+				t.Errorf("%q names no command of ibnetctl: %v", m[0], err)
+				continue
+			}
+			for _, w := range strings.Fields(m[2]) {
+				if flag, ok := strings.CutPrefix(w, "--"); ok && c.Flags().Lookup(flag) == nil {
+					t.Errorf("%q: ibnetctl %s has no option %s", m[0], m[1], w)
+				}
+			}
+		}
+	}
+	if n < 3 {
+		t.Errorf("only %d commands are named", n)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/sm/route"
 )
 
 // manager is what is known of opensm on the host.
@@ -179,7 +180,7 @@ func (im *importer) opensmKey(it *item, key, value string) {
 		m.hints = append(m.hints, managerLine{"GUIDRoutingOrderFile", value, it})
 	case "routing_engine":
 		m.engine = value
-		m.unless("null", "RoutingEngine", value, it)
+		m.routing(value, it)
 	case "subnet_prefix":
 		switch {
 		case !strings.HasPrefix(value, "0x") || len(value) > 18:
@@ -208,6 +209,28 @@ func (im *importer) opensmKey(it *item, key, value string) {
 	default:
 		m.more(it, key, value)
 	}
+}
+
+// routing writes the engines of a list that ibnetsm knows, or has one for.
+func (m *manager) routing(value string, it *item) {
+	var known, not []string
+	for name := range strings.SplitSeq(value, ",") {
+		if route.CheckEngines(name) == nil {
+			known = append(known, name)
+		} else {
+			not = append(not, name)
+		}
+	}
+	if len(not) == 0 {
+		m.unless("null", "RoutingEngine", value, it)
+		return
+	}
+	rest := it
+	if len(known) > 0 {
+		m.set("RoutingEngine", strings.Join(known, ","), it.part("routing_engine "+strings.Join(known, ",")))
+		rest = it.part(strings.Join(not, ","))
+	}
+	rest.left(strings.ReplaceAll(route.CheckEngines(strings.Join(not, ",")).Error(), "\n", "; "))
 }
 
 // opensmPorts are the ports that opensm is to manage.

@@ -49,13 +49,14 @@ func (o *routesOptions) flags(a *app, c *cobra.Command) {
 	c.MarkFlagsMutuallyExclusive("file", "port")
 	_ = c.RegisterFlagCompletionFunc("port", a.completePorts)
 	_ = c.RegisterFlagCompletionFunc("drained", o.completeNodes)
-	_ = c.RegisterFlagCompletionFunc("routing", cobra.FixedCompletions(route.Engines, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("routing", cobra.FixedCompletions(append([]string{"auto"}, route.Engines...),
+		cobra.ShellCompDirectiveNoFileComp))
 }
 
 // check refuses what no subnet manager takes.
 func (o *routesOptions) check() error {
 	for e := range strings.SplitSeq(o.engine, ",") {
-		if e != "" && !slices.Contains(route.Engines, e) {
+		if e != "" && e != "auto" && !slices.Contains(route.Engines, e) {
 			return fail(exitUsage, "--routing=%s: unknown engine; known are %s", e, strings.Join(route.Engines, ", "))
 		}
 	}

@@ -121,7 +121,8 @@ func TestExplainCompletion(t *testing.T) {
 	if !strings.Contains(out, "H-00012\t0x") || !strings.Contains(out, "S-0001\t0x") || !strings.HasSuffix(out, ":4\n") {
 		t.Errorf("%s", out)
 	}
-	if _, out, _ = ctl(t, 0, "__complete", "sm", "explain", "--routing", ""); !strings.Contains(out, "ftree\n") {
+	_, out, _ = ctl(t, 0, "__complete", "sm", "explain", "--routing", "")
+	if !strings.Contains(out, "ftree\n") || !strings.Contains(out, "auto\n") {
 		t.Errorf("%s", out)
 	}
 }

@@ -269,3 +269,21 @@ func TestKeysInHelp(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// The command that other names lead to is named.
+func TestDumpIsNamed(t *testing.T) {
+	root := rootCmd()
+	root.SetArgs([]string{"dump", "--lfts"})
+	if err := root.Execute(); err == nil || !strings.Contains(err.Error(), "ibnetctl sm dump") {
+		t.Error(err)
+	}
+}
+
+// The status says what discovery could not make sense of.
+func TestStatusOfDiscovery(t *testing.T) {
+	var out bytes.Buffer
+	printStatus(&out, []*engine.Snapshot{{State: "Master", Problems: []string{"what is behind port x is out of reach"}}})
+	if !strings.Contains(out.String(), "what is behind port x is out of reach") {
+		t.Error(out.String())
+	}
+}

@@ -1,12 +1,22 @@
 package main
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"ibnetworkd/internal/version"
 )
+
+// dumpCmd names the command that writes tables, which is looked for here.
+func dumpCmd() *cobra.Command {
+	return &cobra.Command{Use: "dump", Hidden: true, DisableFlagParsing: true,
+		Short: "name the command that writes tables", Long: "Names the command that writes tables, LIDs and groups: ibnetctl sm dump.",
+		RunE: func(*cobra.Command, []string) error {
+			return errors.New("tables, LIDs and multicast groups are written by: ibnetctl sm dump")
+		}}
+}
 
 func rootCmd() *cobra.Command {
 	root := &cobra.Command{
@@ -26,6 +36,6 @@ func rootCmd() *cobra.Command {
 			}
 			return c.Help()
 		}})
-	root.AddCommand(runCmd(), verifyCmd(), statusCmd(), topologyCmd(), metricsCmd(), resweepCmd(), reloadCmd())
+	root.AddCommand(runCmd(), verifyCmd(), statusCmd(), topologyCmd(), metricsCmd(), resweepCmd(), reloadCmd(), dumpCmd())
 	return root
 }

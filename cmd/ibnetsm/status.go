@@ -72,6 +72,9 @@ func printStatus(out io.Writer, xs []*engine.Snapshot) {
 			for _, g := range x.Retrying {
 				line("Trouble", "node %v does not answer or rejects settings; will retry", g)
 			}
+			for _, p := range x.Problems {
+				line("Discovery", "%s", p)
+			}
 		}
 		n := x.Counters
 		line("MADs", "%d SMPs sent, %d repeated, %d unanswered, %d refused; %d SA requests, %d traps, %d dropped",

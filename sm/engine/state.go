@@ -118,6 +118,7 @@ type sweeps struct {
 	flaps      discover.Flaps   // links that go down too often
 	scope      map[ib.GUID]bool // nodes that the sweep reads, nil for all
 	failedAt   []ib.GUID        // nodes that did not answer, or refused something
+	problems   []string         // what walks could not make sense of, since the last one of all
 	failures   int              // sweeps in a row with such
 	retryAt    time.Time        // when they are read again, 0 for never
 	fruitless  int              // sweeps in a row that changed nothing

@@ -45,9 +45,12 @@ type Snapshot struct {
 	Groups      int             `json:"multicast_groups"`
 	Retrying    []ib.GUID       `json:"retrying,omitempty"` // nodes that did not answer or obey
 	Drained     []control.Drain `json:"drained,omitempty"`  // switches that routes avoid
-	Counters    Counters        `json:"counters"`
-	SACounters  sa.Counters     `json:"sa_counters"`
-	At          time.Time       `json:"at"`
+	// Problems are what discovery found since it last read everything: parts beyond the
+	// reach of directed routes, duplicate GUIDs, nodes with strange answers.
+	Problems   []string    `json:"discovery_problems,omitempty"`
+	Counters   Counters    `json:"counters"`
+	SACounters sa.Counters `json:"sa_counters"`
+	At         time.Time   `json:"at"`
 
 	// Routes is how routes are computed.
 	Routes control.Routing `json:"-"`
@@ -111,6 +114,7 @@ func (s *Subnet) publish() {
 		x.Others = append(x.Others, s.manager(p))
 	}
 	if f := s.prog.shown; f != nil && s.elect.State() == mad.SMMaster {
+		x.Problems = s.sweeps.problems
 		x.Fabric = s.cfg.Names.Apply(f)
 		x.Nodes, x.Switches, x.EndPorts, x.Links = len(f.Nodes), len(f.Switches), len(f.EndPorts), s.sweeps.last.Links
 		x.Groups = s.served.admin.NumGroups()

@@ -98,6 +98,7 @@ func (w *sweep) configure(ctx context.Context, res *discover.Result) error {
 		w.s.warnOnce(key, "duplicate GUID", "problem", d.String())
 	}
 	w.warn("discovery", append(slices.Clone(res.Warnings), res.Silent...))
+	w.s.sweeps.note(res)
 	for _, run := range stages {
 		switch err := run(w, ctx); {
 		case errors.Is(err, errNoRoutes):
@@ -108,6 +109,25 @@ func (w *sweep) configure(ctx context.Context, res *discover.Result) error {
 	}
 	w.finish()
 	return nil
+}
+
+// problemsMost bounds the problems of discovery that are kept for the status.
+const problemsMost = 32
+
+// note keeps what a walk could not make sense of, and of a walk of a part what it adds.
+func (s *sweeps) note(res *discover.Result) {
+	if s.scope == nil {
+		s.problems = nil
+	}
+	found := slices.Clone(res.Warnings)
+	for _, d := range res.Duplicates {
+		found = append(found, d.String())
+	}
+	for _, p := range found {
+		if len(s.problems) < problemsMost && !slices.Contains(s.problems, p) {
+			s.problems = append(slices.Clip(s.problems), p) // published ones do not change
+		}
+	}
 }
 
 func (w *sweep) warn(about string, problems []string) {

@@ -115,7 +115,7 @@ test-units-long: deps ## the parsers of unit files against the installed systemd
 
 .PHONY: test-sm-long
 test-sm-long: deps lab ## every check of osmtest, infiniband-diags and ibutils against opensm and ibnetsm, thousands of random subnets, fuzzing (25 minutes)
-	$(GO) test -count=1 -timeout 30m -run TestConformance ./lab/smbench -long
+	$(GO) test -count=1 -timeout 30m -run TestConformance\|TestSameInstant ./lab/smbench -long
 	$(GO) test -count=1 -timeout 30m ./sm/engine -long
 	$(GO) test -count=1 -timeout 30m -run Degraded\|NeverWorse ./sm/route -long
 	IBNET_LONG=1 IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -timeout 30m -run '^TestSM|^TestSurvival$$' ./lab/scenario

@@ -11,20 +11,24 @@ import (
 )
 
 // opensm and ibnetsm with one priority that start in the same instant, or one a
-// moment after the other: the lower GUID, ibnetsm's, ends as master. Three starts,
-// 24 with IBNET_LONG.
+// moment after the other: the lower GUID, ibnetsm's and opensm's by turns, ends as
+// master. Four starts, 48 with IBNET_LONG.
 func TestSMSameInstant(t *testing.T) {
 	lab.Run(t, lab.Config{Userland: lab.Debian, Bins: smBins, HCAs: 3}, func(g *lab.G) {
-		starts := 3
+		starts := 4
 		if os.Getenv("IBNET_LONG") != "" {
-			starts = 24
+			starts = 48
 		}
 		g.Write("/tmp/opensm.conf", "sminfo_polling_timeout 500\npolling_retry_number 2\n")
 		for n := range starts {
 			// opensm is slower from its start to its first request.
-			theirs := g.Opensm(lab.SM{Dev: "swib1", NoWait: true, Args: []string{"-p", "5", "-F", "/tmp/opensm.conf"}})
-			time.Sleep(time.Duration(n%6) * 40 * time.Millisecond)
-			ours := startSM(g, "swib0", "--priority=5")
+			their, our := "swib1", "swib0"
+			if n%2 == 1 {
+				their, our = our, their
+			}
+			theirs := g.Opensm(lab.SM{Dev: their, NoWait: true, Args: []string{"-p", "5", "-F", "/tmp/opensm.conf"}})
+			time.Sleep(time.Duration(n/2%6) * 40 * time.Millisecond)
+			ours := startSM(g, our, "--priority=5")
 			up := false
 			g.Cleanup(func() {
 				if !up {
@@ -34,7 +38,7 @@ func TestSMSameInstant(t *testing.T) {
 				}
 			})
 			t0 := time.Now()
-			g.Wait(fmt.Sprintf("start %d: the lower GUID is master", n), 30*time.Second, func() bool {
+			g.Wait(fmt.Sprintf("start %d: the lower GUID is master, ibnetsm on %s", n, our), 30*time.Second, func() bool {
 				return sminfo(g, "swib2", "swib0")+" "+sminfo(g, "swib2", "swib1") == "MASTER STANDBY"
 			})
 			up = true

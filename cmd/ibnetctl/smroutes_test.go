@@ -303,10 +303,11 @@ func TestForetellLevels(t *testing.T) {
 	}
 }
 
-// On a torus paths get other service levels, and every host is asked to register again.
+// On a mesh that loses a cable paths get other service levels, and hosts are asked to
+// register again.
 func TestForetellRegistrations(t *testing.T) {
-	for name, f := range map[string]*fabric.Fabric{"4x4": gen.Torus([]int{4, 4}, 4), "3x4": gen.Torus([]int{3, 4}, 2),
-		"4x4x4": gen.Torus([]int{4, 4, 4}, 1)} {
+	for name, f := range map[string]*fabric.Fabric{"4x4": gen.Mesh([]int{4, 4}, 4), "3x4": gen.Mesh([]int{3, 4}, 2),
+		"4x4x4": gen.Mesh([]int{4, 4, 4}, 1)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				if c := foretell(t, f, engine.Config{Partitions: partition.Default(), QoS: &qos.Options{}}, nil, ""); c.Register == 0 || c.Levels == 0 {

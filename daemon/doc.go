@@ -1,5 +1,5 @@
-// Package daemon is the loop of ibnetworkd: wake, coalesce, observe, load, plan,
-// apply, combine, report. One goroutine owns all state (snapshot, units, record,
+// Package daemon is the loop of ibnetworkd: wake, coalesce, load, observe, then plan,
+// apply and read in rounds, and report. One goroutine owns all state (snapshot, units, record,
 // statuses); event sources only say what to observe, and callers from other
 // goroutines (D-Bus, signals) send requests to it.
 //

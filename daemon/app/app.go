@@ -305,7 +305,8 @@ func (a *App) Run(ctx context.Context, hangup <-chan os.Signal) error {
 	return err
 }
 
-// tasks are all that runs, in the order in which it is started.
+// tasks are all that runs, in the order in which it is started. An error ends the
+// process: each retries inside itself what may pass.
 func (a *App) tasks(hangup <-chan os.Signal) []task {
 	return []task{
 		{name: "loop", run: a.daemon.Run, ready: a.daemon.Ready()},

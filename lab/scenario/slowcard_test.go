@@ -42,7 +42,7 @@ func TestSlowFunctions(t *testing.T) {
 		s := &slowCard{G: g, d: &service{g: g, state: "/run/ibnetworkd"}, all: slowFunctions * each, watch: watchdogOf(g, "/run/notify")}
 		s.start()
 		g.WaitFor(60*time.Second, s.configured)
-		quiet := s.call(time.Now().Add(s.all / 8))
+		quiet := s.call(time.Now().Add(s.all / 4))
 		usual := s.plug()
 		record := g.Read("/run/ibnetworkd/record.json")
 
@@ -61,9 +61,9 @@ func TestSlowFunctions(t *testing.T) {
 			"half within %v, 99 %% within %v, all within %v; a second card was configured in %v, in %v before", s.made(),
 			time.Since(began).Round(time.Millisecond), calls, middle, most(took), worst, len(quiet), quiet[len(quiet)/2], most(quiet),
 			quiet[len(quiet)-1], beside, usual)
-		// On a busy machine a single call may wait for the processor, but none for a driver.
-		if middle > 50*time.Millisecond || worst > each/2 {
-			g.Errorf("half of the calls took %v, one %v", middle, worst)
+		// On a busy machine calls wait for the processor, as those before did, but none for a driver.
+		if limit := max(50*time.Millisecond, 2*most(quiet)); most(took) > limit || worst > each/2 {
+			g.Errorf("99 %% of the calls took at most %v, the slowest %v; wanted %v and %v", most(took), worst, limit, each/2)
 		}
 		if beside > 2*usual+200*time.Millisecond {
 			g.Errorf("a second card took %v, before %v", beside, usual)

@@ -40,8 +40,9 @@ const connectTimeout = 5 * time.Second
 
 // client talks to the daemon.
 type client struct {
-	conn  *busconn.Conn
-	close func()
+	conn   *busconn.Conn // nil without a bus
+	socket string        // where root calls it then
+	close  func()
 }
 
 // dial joins the bus.
@@ -60,24 +61,32 @@ func dial(ctx context.Context) (*client, error) {
 		}
 		return nil, err
 	}
-	return &client{conn, func() { conn.Close(); cancel(nil) }}, nil
+	return &client{conn: conn, close: func() { conn.Close(); cancel(nil) }}, nil
 }
 
 var errNotRunning = errors.New("ibnetworkd is not running")
 
-// connect finds the daemon on the bus. It never starts it: a question about a
-// stopped daemon must not start one.
+// connect finds the daemon on the bus, or on its socket where it is not there. It never
+// starts it: a question about a stopped daemon must not start one.
 func connect(ctx context.Context) (*client, error) {
+	c, err := connectBus(ctx)
+	if err == nil {
+		return c, nil
+	}
+	return connectSocket(filepath.Join(stateDir, api.ControlSocket), err)
+}
+
+func connectBus(ctx context.Context) (*client, error) {
 	c, err := dial(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("%w, or cannot connect to the system bus: %w", errNotRunning, err)
+		return nil, fmt.Errorf("cannot connect to the system bus: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	var owned bool
 	if err := c.conn.BusObject().CallWithContext(ctx, "org.freedesktop.DBus.NameHasOwner", 0, api.BusName).Store(&owned); err != nil {
 		c.close()
-		return nil, fmt.Errorf("%w, or the system bus does not answer: %w", errNotRunning, err)
+		return nil, fmt.Errorf("the system bus does not answer: %w", err)
 	}
 	if !owned {
 		c.close()
@@ -95,6 +104,9 @@ func (c *client) callOn(ctx context.Context, path, method string, ret []any, arg
 	limit := limitOf(ret, os.Geteuid())
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	if c.conn == nil {
+		return busError(retry(ctx, func() error { return callSocket(ctx, c.socket, method, ret, args) }), limit)
+	}
 	// Not Object.Call: it drops the flag that lets polkit ask for a password.
 	dot := strings.LastIndexByte(method, '.')
 	msg := &dbus.Message{Type: dbus.TypeMethodCall, Flags: dbus.FlagNoAutoStart | dbus.FlagAllowInteractiveAuthorization, Body: args,
@@ -160,7 +172,7 @@ func busError(err error, limit time.Duration) error {
 	case api.ErrNoSuchLink, api.ErrNoSuchPort:
 		return fail(exitNoSuch, "%s", text)
 	case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner":
-		return &exitError{exitNotRunning, fmt.Errorf("%w: systemctl start ibnetworkd", errNotRunning)}
+		return &exitError{exitNotRunning, fmt.Errorf("%w: %s", errNotRunning, startDaemon())}
 	}
 	return errors.New(strings.TrimSpace(text))
 }
@@ -186,7 +198,7 @@ func (c *client) describe(ctx context.Context) (*api.Description, error) {
 func (a *app) withDaemon(ctx context.Context, f func(*client) error) error {
 	c, err := connect(ctx)
 	if err != nil {
-		return &exitError{exitNotRunning, fmt.Errorf("%w, and this command needs it: systemctl start ibnetworkd", err)}
+		return needed("this command", err)
 	}
 	defer c.close()
 	return f(c)

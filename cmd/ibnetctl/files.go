@@ -323,9 +323,12 @@ func (a *app) reloadIfRunning(ctx context.Context) error {
 		return nil
 	}
 	c, err := connect(ctx)
-	if err != nil {
+	switch {
+	case errors.Is(err, errNotRunning):
 		fmt.Fprintln(a.err, "ibnetworkd is not running: the file is applied when it starts")
 		return nil
+	case err != nil:
+		return fmt.Errorf("the file is written and not applied: %w", err)
 	}
 	defer c.close()
 	return c.call(ctx, "Reload", nil)

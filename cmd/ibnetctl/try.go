@@ -113,7 +113,7 @@ func (a *app) try(ctx context.Context, files []string, timeout time.Duration) er
 	t.Timeout = timeout
 	c, err := connect(ctx)
 	if err != nil {
-		return &exitError{exitNotRunning, fmt.Errorf("%w, and try needs it: systemctl start ibnetworkd", err)}
+		return needed("try", err)
 	}
 	defer c.close()
 	a.preview(ctx, texts)

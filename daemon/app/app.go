@@ -18,8 +18,10 @@ import (
 	"ibnetworkd/daemon"
 	"ibnetworkd/daemon/arpprobe"
 	"ibnetworkd/daemon/bus"
+	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/daemon/cardwatch"
 	"ibnetworkd/daemon/conf"
+	"ibnetworkd/daemon/control"
 	"ibnetworkd/daemon/dhcpclient"
 	"ibnetworkd/daemon/envfile"
 	"ibnetworkd/daemon/metrics"
@@ -89,6 +91,7 @@ type App struct {
 	edits    *daemon.Edits // that wait for a reload; nil if files are applied when they change
 	daemon   *daemon.Daemon
 	bus      *bus.Server
+	control  *control.Server
 	refresh  *refresher
 	metrics  *metrics.Collector
 	systemd  *worker.Systemd
@@ -217,6 +220,7 @@ func (a *App) build(h host) error {
 	a.refresh = &refresher{refresh: a.daemon.Refresh}
 	a.bus = bus.New(bus.Config{Backend: backend{a}, Log: a.log, Version: version.String(), Address: h.bus, Refresh: a.refresh.run,
 		LogTarget: journal.Target(os.Stderr)})
+	a.control = control.New(a.log, filepath.Join(a.o.StateDir, api.ControlSocket), a.bus.Control)
 	a.buildSubnetManagers()
 	a.env = envfile.New(a.log, filepath.Join(a.o.StateDir, "links"), rereadLinks)
 	a.resolv = resolvconf.New(a.log, filepath.Join(a.o.StateDir, filepath.Base(link.ResolvConfFile)))
@@ -311,6 +315,7 @@ func (a *App) tasks(hangup <-chan os.Signal) []task {
 	return []task{
 		{name: "loop", run: a.daemon.Run, ready: a.daemon.Ready()},
 		{name: "D-Bus", run: a.bus.Run, ready: a.bus.Ready(), within: busWait},
+		{name: "calls without a bus", run: a.control.Run},
 		{name: "publish", run: a.publish, ready: a.published},
 		{name: "reload on SIGHUP", run: func(ctx context.Context) error { return a.onHangup(ctx, hangup) }},
 		{name: "systemd", run: a.systemd.Run},

@@ -336,11 +336,36 @@ func TestWithoutBusAndWatch(t *testing.T) {
 	if ops := p.sys.taken(); strings.Contains(ops, "10.0.0.2") {
 		t.Errorf("an edit was applied without a reload: %s", ops)
 	}
+	callSocket(t, p.o.StateDir, `{"interface":"org.ibnetwork1.Manager","method":"Reload"}`, "{}")
+	if ops := p.sys.taken(); !strings.Contains(ops, "ip address add 10.0.0.2/24") {
+		t.Errorf("a reload on the socket: %s", ops)
+	}
+	callSocket(t, p.o.StateDir, `{"interface":"org.ibnetwork1.Manager","method":"Renew","arguments":["ib7"]}`,
+		`{"error":"org.ibnetwork1.NoSuchLink","text":"there is no link \"ib7\""}`)
+	p.edit(t, strings.Replace(address1, "10.0.0.1", "10.0.0.3", 1))
 	p.hangup <- syscall.SIGHUP
-	eventually(t, "the reload", func() bool { return strings.Contains(p.sys.taken(), "ip address add 10.0.0.2/24") })
+	eventually(t, "the reload", func() bool { return strings.Contains(p.sys.taken(), "ip address add 10.0.0.3/24") })
 	eventually(t, "that no edit waits", func() bool { return !notice(link.CodeEdits)() })
 	if _, err := os.Stat(filepath.Join(p.o.StateDir, "metrics.sock")); err == nil {
 		t.Error("metrics are served")
+	}
+}
+
+// callSocket makes one call without a bus.
+func callSocket(t *testing.T, stateDir, call, want string) {
+	t.Helper()
+	var c net.Conn
+	eventually(t, "the socket", func() (made bool) {
+		var err error
+		c, err = net.Dial("unix", filepath.Join(stateDir, api.ControlSocket))
+		return err == nil
+	})
+	defer c.Close()
+	if _, err := io.WriteString(c, call+"\n"); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(c); err != nil || string(b) != want+"\n" {
+		t.Errorf("%s: %s, %v", call, b, err)
 	}
 }
 

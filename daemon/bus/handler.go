@@ -109,7 +109,8 @@ type caller struct {
 	s      *Server
 	path   dbus.ObjectPath
 	iface  string // of ours that the object has, "" for an inner node
-	conn   *dbus.Conn
+	ctx    context.Context
+	conn   *dbus.Conn // nil for a call by Control
 	sender string
 	user   user
 	msg    *dbus.Message
@@ -199,7 +200,7 @@ func (c *caller) reserve(release func(), err error) error {
 
 // DecodeArguments implements dbus.ArgumentDecoder.
 func (v verb) DecodeArguments(conn *dbus.Conn, sender string, msg *dbus.Message, _ []any) ([]any, error) {
-	return []any{&caller{s: v.s, path: v.path, conn: conn, sender: sender, msg: msg}}, nil
+	return []any{&caller{s: v.s, path: v.path, ctx: conn.Context(), conn: conn, sender: sender, msg: msg}}, nil
 }
 
 // NumArguments, NumReturns, ArgumentValue and ReturnValue implement
@@ -347,7 +348,7 @@ func (c *caller) change(action string, f func(context.Context, *caller) error) (
 	if err := c.reserve(acquire(c.s.verbs)); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(c.conn.Context(), verbTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, verbTimeout)
 	defer cancel()
 	if err := f(ctx, c); err != nil {
 		var de *dbus.Error

@@ -113,7 +113,7 @@ func plan(c *caller) ([]any, error) {
 	if err := c.reserve(acquire(places)); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(c.conn.Context(), verbTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, verbTimeout)
 	defer cancel()
 	p, err := c.s.cfg.Backend.Plan(ctx)
 	if err != nil {
@@ -134,7 +134,7 @@ func plan(c *caller) ([]any, error) {
 
 func describe(c *caller) ([]any, error) {
 	if f := c.s.cfg.Refresh; f != nil {
-		f(c.conn.Context())
+		f(c.ctx)
 	}
 	text, err := c.s.describeJSON()
 	if err != nil {

@@ -192,6 +192,11 @@ var linkProps = []property[link.Status]{
 		func(s link.Status) any { return leaseOf(s.DHCP) }},
 	{"Lease6", "(sssut)", "The DHCPv6 client, in the same form; the address is empty where it has information alone.",
 		func(s link.Status) any { return leaseOf(s.DHCP6) }},
+	{"DHCP", "a{sv}", "The DHCP clients by family, ipv4 and ipv6: for each a dictionary (a{sv}) with the keys of dhcp and dhcp6 in the " +
+		"JSON form of the status. Strings are s, numbers t, lists of addresses and domains as, routes aa{sv}.",
+		func(s link.Status) any { return dhcpOf(s) }},
+	{"IPv4Probes", "aa{sv}", "What ARP probes have found about IPv4 addresses, with the keys of probes in the JSON form of the status.",
+		func(s link.Status) any { return probesOf(s) }},
 	{"Addresses", "as", "The IP addresses with their prefix lengths.", func(s link.Status) any { return list(s.Addresses) }},
 	{"IPv4AddressState", "s", "How far the IPv4 addresses reach: off, degraded (link-local only) or routable.",
 		func(s link.Status) any { return string(s.IPv4State) }},

@@ -55,6 +55,9 @@ func PlanFailover(b *Builder, index int) {
 // CodeSameSwitch is the reason of a bond that fails with one switch.
 const CodeSameSwitch Code = "same-switch"
 
+// NotChecked is the actual value of an attribute that is not known.
+const NotChecked = "not checked"
+
 // planSwitches says whether the slaves of a bond hang on several switches.
 func planSwitches(s *Snapshot, bond *Link, slaves []*Link) Attribute {
 	a := Attribute{Name: "Switches"}
@@ -63,7 +66,7 @@ func planSwitches(s *Snapshot, bond *Link, slaves []*Link) Attribute {
 	for _, l := range slaves {
 		_, p := s.PortOf(l)
 		if p == nil || p.Remote == (Remote{}) {
-			a.Actual = "not checked"
+			a.Actual = NotChecked
 			return a
 		}
 		if !p.Remote.Switch {

@@ -10,6 +10,7 @@ import (
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/cmd/ibnetctl/diagnose"
+	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/units"
 )
 
@@ -89,14 +90,19 @@ func (a *app) diagnoseInput(ctx context.Context, from, unit string) (in diagnose
 		in.Asked = askManagers(ctx, sys.snap)
 	}
 	if from == "" && !a.noBus && a.root == "" {
-		// The daemon knows more: what was refused, and the subnet managers.
+		// The daemon knows more: what was refused, the switches of bonds, and the subnet managers.
+		var d *api.Description
 		if c, err := connect(ctx); err == nil {
-			if d, err := c.describe(ctx); err == nil {
-				in.Report.Links, in.Report.Ports, in.Report.Notices, in.SMs = d.Links, d.Ports, d.Notices, d.SubnetManagers
+			if d, err = c.describe(ctx); err == nil {
+				in.SMs = d.SubnetManagers
 			}
 			c.close()
 		} else {
 			in.NoDaemon = err == errNotRunning // a bus that does not answer does not show it
+			d = a.fromReport("")
+		}
+		if d != nil {
+			in.Report.Links, in.Report.Ports, in.Report.Notices = d.Links, d.Ports, d.Notices
 		}
 	}
 	if a.recorded != "" {
@@ -149,7 +155,7 @@ func (a *app) printChain(c diagnose.Chain) {
 			mark, style = "note", soso
 		case diagnose.Fail:
 			mark, style = "HERE", bad
-		case diagnose.Spare:
+		case diagnose.Spare, diagnose.Unchecked:
 			mark, style = "-   ", faint
 		}
 		name := k.Name

@@ -71,6 +71,8 @@ func (w *walker) bond(l *link.Link, st *link.Status) {
 		for _, a := range st.Attributes {
 			switch name := bondSettings[a.Name]; {
 			case name == "":
+			case a.Actual == link.NotChecked:
+				w.checks = append(w.checks, Check{Name: name, Result: Unchecked, Text: a.Actual})
 			case a.OK():
 				w.ok(name, "%s", bondText(a))
 			default:

@@ -81,7 +81,8 @@ func TestBond(t *testing.T) {
 			Check{Result: Warn, Code: link.CodeSameSwitch, Text: "the reason", Next: "the step"}},
 		{"two switches", "switches", link.Attribute{Name: "Switches", Wanted: "two", Actual: "two"},
 			Check{Result: OK, Text: "the slaves are cabled to two or more switches"}},
-		{"not known", "switches", link.Attribute{Name: "Switches", Actual: "not checked"}, Check{Result: OK, Text: "not checked"}},
+		{"not known", "switches", link.Attribute{Name: "Switches", Actual: "not checked"},
+			Check{Result: Unchecked, Text: "not checked"}},
 		{"no LACP", "LACP", link.Attribute{Name: "LACPPartner", Wanted: "a switch that answers", Actual: "none", Why: why(link.CodeFailover)},
 			Check{Result: Warn, Code: link.CodeFailover, Text: "the reason", Next: "the step"}},
 	} {

@@ -61,6 +61,8 @@ const (
 	// Spare is a port that has no cable, or a link that is down, and that no
 	// unit applies to.
 	Spare Result = "spare"
+	// Unchecked is what is not known.
+	Unchecked Result = "unchecked"
 )
 
 // Check is one step of the way from cable to IP.

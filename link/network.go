@@ -157,7 +157,7 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 				b.DoFor(op, &a.Why)
 			}
 		}
-		if i >= 0 && w.probe && probe.State == ProbeConflict && a.Why.Code == CodeNone {
+		if i >= 0 && probe.State == ProbeConflict && a.Why.Code == CodeNone {
 			a.Why = probe.deferral(l).why
 			b.Block(t, nil, false, a.Why)
 		}

@@ -16,6 +16,8 @@ type Probe struct {
 	By ib.HWAddr `json:"by,omitzero"`
 	// LinkLocal is of the IPv4 link-local address that was chosen for the link (RFC 3927).
 	LinkLocal bool `json:"link_local,omitempty"`
+	// Lost has the DHCP client give a leased address back.
+	Lost bool `json:"lost,omitempty"`
 	// Trouble is why packets cannot be sent or received, empty for nothing.
 	Trouble string `json:"trouble,omitempty"`
 }
@@ -40,6 +42,14 @@ func (d Derivation) Probed(s *Snapshot, l *Link, u *units.Unit) (out []netip.Add
 		}
 	}
 	return out
+}
+
+// ProbedLease is the leased address that is probed on a link, not valid for none.
+func ProbedLease(l *Link, u *units.Unit) netip.Addr {
+	if x := l.leaseFor(u); x != nil && u.DHCPv4.SendDecline.V && l.probes() {
+		return x.Address.Addr()
+	}
+	return netip.Addr{}
 }
 
 // WantsLinkLocal reports whether a unit gives a link an IPv4 link-local address.

@@ -1,5 +1,5 @@
-// Package arpprobe probes the IPv4 addresses of units that ask for it, and announces these,
-// leased ones and those of IPoIB links: it owns the sockets and the timer. What is sent and found is decided by
+// Package arpprobe probes the IPv4 addresses of units that ask for it, and leased ones again, and announces
+// these and those of IPoIB links: it owns the sockets and the timer. What is sent and found is decided by
 // link/arp; what becomes of it by the planners.
 package arpprobe
 
@@ -120,9 +120,14 @@ func wants(v daemon.View) map[place]wanted {
 		if link.WantsLinkLocal(l, u) {
 			addrs = append(addrs, netip.Addr{})
 		}
+		w := wanted{name: l.Name, cfg: arp.Config{HType: l.Type, HWAddr: l.HWAddr}, broadcast: l.AllHosts(),
+			carrier: l.Up() && l.Carrier(), downs: l.CarrierDowns, own: own, addresses: l.Addresses, linkLocal: l.LinkLocal()}
 		for _, a := range addrs {
-			out[place{l.Index, a}] = wanted{name: l.Name, cfg: arp.Config{HType: l.Type, HWAddr: l.HWAddr}, broadcast: l.AllHosts(),
-				carrier: l.Up() && l.Carrier(), downs: l.CarrierDowns, own: own, addresses: l.Addresses, linkLocal: l.LinkLocal()}
+			out[place{l.Index, a}] = w
+		}
+		if a := link.ProbedLease(l, u); a.IsValid() && !slices.Contains(addrs, a) {
+			w.cfg.Leased = true
+			out[place{l.Index, a}] = w
 		}
 	}
 	return out

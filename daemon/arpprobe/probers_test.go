@@ -53,6 +53,21 @@ func TestWants(t *testing.T) {
 	}
 }
 
+// A leased address is probed where the unit has SendDecline=yes.
+func TestWantsLeased(t *testing.T) {
+	about := netip.MustParseAddr("10.0.0.7")
+	for text, want := range map[string]bool{"": false, "[DHCPv4]\nSendDecline=yes\n": true} {
+		set := units.Load([]units.Root{{Path: "/etc/systemd/network", FS: fstest.MapFS{"a.ibnetwork": {
+			Data: []byte("[Match]\nName=*\n[Network]\nDHCP=ipv4\n" + text)}}}})
+		s := &link.Snapshot{Links: []link.Link{{Index: 2, Name: "eth0", Type: 1, Flags: link.FlagUp | link.FlagLowerUp,
+			DHCP: &link.DHCP{State: link.DHCPBound, Lease: &link.Lease{Address: netip.PrefixFrom(about, 24)}}}}}
+		got := wants(daemon.View{Snapshot: s, Units: set, Governing: link.Governing{Links: map[int]link.Governed{2: {Unit: set.Units[0]}}}})
+		if w, ok := got[place{2, about}]; ok != want || ok && !w.cfg.Leased {
+			t.Errorf("%q: %+v", text, got)
+		}
+	}
+}
+
 // A link-local address that another host uses gives way to another one, ten times at once.
 func TestLinkLocalConflicts(t *testing.T) {
 	hw := ib.MustParseHWAddr("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d1")

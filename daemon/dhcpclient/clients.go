@@ -91,6 +91,7 @@ type wanted struct {
 	carrier   bool
 	downs     uint32 // losses of it
 	addrs     []link.Address
+	lost      netip.Addr // another host's
 }
 
 // inUse reports whether the link has what its unit uses of a lease.
@@ -186,7 +187,7 @@ func (c *Clients) identity(v daemon.View, l *link.Link) identity {
 func (c *Clients) wants(v daemon.View) (out map[key]wanted, none []*link.Link) {
 	add := func(l *link.Link, six bool, w wanted) {
 		w.name, w.hwlen, w.downs, w.addrs = l.Name, l.HWAddr.Len(), l.CarrierDowns, l.Addresses
-		w.broadcast, w.carrier = l.AllHosts(), l.Up() && l.Carrier()
+		w.broadcast, w.carrier, w.lost = l.AllHosts(), l.Up() && l.Carrier(), lostAddress(l)
 		if out == nil {
 			out = map[key]wanted{}
 		}
@@ -337,14 +338,6 @@ func (c *Clients) reconcile() {
 		x.wanted = w
 		c.after(x, x.observed(false))
 	}
-}
-
-// observed hands a client what is known of its link.
-func (x *client) observed(resumed bool) (out []dhcp.Send) {
-	if m, ok := x.m.(*dhcp6.Client); ok {
-		out = m.Addresses(now(), linkLocal(x.addrs), failed(x.addrs))
-	}
-	return append(out, x.m.Carrier(now(), x.carrier, x.downs, resumed)...)
 }
 
 func (c *Clients) takeSaved(k savedKey) (saved, bool) {

@@ -98,6 +98,28 @@ func linkLocal(addrs []link.Address) netip.Addr {
 	return netip.Addr{}
 }
 
+// observed hands a client what is known of its link.
+func (x *client) observed(resumed bool) (out []dhcp.Send) {
+	if m, ok := x.m.(*dhcp6.Client); ok {
+		out = m.Addresses(now(), linkLocal(x.addrs), failed(x.addrs))
+	}
+	out = append(out, x.m.Carrier(now(), x.carrier, x.downs, resumed)...)
+	if m, ok := x.m.(*dhcp.Client); ok {
+		out = append(out, m.Conflict(now(), x.lost)...)
+	}
+	return out
+}
+
+// lostAddress is the leased address that another host uses, invalid for none.
+func lostAddress(l *link.Link) netip.Addr {
+	for _, p := range l.Probes {
+		if p.Lost {
+			return p.Address
+		}
+	}
+	return netip.Addr{}
+}
+
 // failed are the addresses that another host uses.
 func failed(addrs []link.Address) (out []netip.Addr) {
 	for _, a := range addrs {

@@ -13,7 +13,7 @@ func TestAnnouncer(t *testing.T) {
 	about := netip.MustParseAddr("10.0.0.1")
 	hw := ib.MustParseHWAddr("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d1")
 	for _, known := range []bool{false, true} {
-		a := NewAnnouncer(Config{32, hw}, about, known)
+		a := NewAnnouncer(Config{HType: 32, HWAddr: hw}, about, known)
 		var sent []time.Duration
 		for now := time.Duration(1); now < time.Duration(20*time.Second); now += time.Second / 2 {
 			a.Link(now, now > 3*time.Second && now < 4*time.Second || now > 8*time.Second)

@@ -41,6 +41,9 @@ func (p Packet) Probes(a netip.Addr) bool {
 type Config struct {
 	HType  uint16 // ARPHRD
 	HWAddr ib.HWAddr
+	// Leased is of an address that the DHCP client has probed, and gives back where another host
+	// uses it.
+	Leased bool
 }
 
 // Prober finds out whether another host uses an address: before the link has it, and while
@@ -60,6 +63,8 @@ type Prober struct {
 	sent    int           // probes of this round
 	due     time.Duration // 0 for nothing
 	defence time.Duration // when the address was defended last
+	begun   bool          // the link had a carrier
+	lost    bool          // a leased address is to be given back
 }
 
 // New makes a prober of an address. seed is of its random times.
@@ -68,7 +73,9 @@ func New(cfg Config, about netip.Addr, seed uint64) *Prober {
 }
 
 // View is what the prober has found.
-func (p *Prober) View() link.Probe { return link.Probe{Address: p.about, State: p.state, By: p.by} }
+func (p *Prober) View() link.Probe {
+	return link.Probe{Address: p.about, State: p.state, By: p.by, Lost: p.lost}
+}
 
 // Deadline is when Tick is to be called, 0 for never.
 func (p *Prober) Deadline() time.Duration { return p.due }
@@ -77,10 +84,13 @@ func (p *Prober) Deadline() time.Duration { return p.due }
 // link has the address.
 func (p *Prober) Link(now time.Duration, carrier bool, downs uint32, inUse bool) {
 	again := carrier && (!p.carrier || downs != p.downs)
-	p.carrier, p.downs, p.inUse = carrier, downs, inUse
+	known := p.cfg.Leased && !p.begun
+	p.carrier, p.downs, p.inUse, p.begun = carrier, downs, inUse, p.begun || carrier
 	switch {
 	case !carrier:
-		p.state, p.by, p.probing, p.due = link.ProbeStopped, ib.HWAddr{}, false, 0
+		p.state, p.by, p.probing, p.due, p.lost = link.ProbeStopped, ib.HWAddr{}, false, 0, false
+	case again && known:
+		p.state = link.ProbeFree
 	case again:
 		p.state, p.by = link.ProbeProbing, ib.HWAddr{}
 		p.startProbing(now + Between(p.rnd, 0, ProbeWait))
@@ -111,7 +121,8 @@ func (p *Prober) Tick(now time.Duration) [][]byte {
 
 // ARP takes an ARP packet of the link. own are the hardware addresses of this host, whose
 // other links may answer for any of its addresses (sysctl arp_ignore). An address that the
-// link has is defended, and kept (RFC 5227, section 2.4, c): another host cannot take it away.
+// link has is defended, and kept (RFC 5227, section 2.4, c): another host cannot take it away. One
+// that is leased is defended once (b), and not where a probe of it was answered.
 func (p *Prober) ARP(now time.Duration, b []byte, own []ib.HWAddr) [][]byte {
 	a, ok := Parse(b, p.cfg.HWAddr.Len())
 	if !ok || !p.carrier || slices.ContainsFunc(own, func(o ib.HWAddr) bool { return SameHost(a.From, o) }) {
@@ -123,8 +134,10 @@ func (p *Prober) ARP(now time.Duration, b []byte, own []ib.HWAddr) [][]byte {
 	if p.state != link.ProbeConflict {
 		p.by = a.From // and not of every further packet, which may be forged
 	}
+	insists := p.defence != 0 && now < p.defence+DefendInterval
+	p.lost = p.lost || p.cfg.Leased && (p.probing || insists)
 	p.state, p.probing, p.due = link.ProbeConflict, false, now+RateLimitInterval
-	if !p.inUse || p.defence != 0 && now < p.defence+DefendInterval {
+	if !p.inUse || p.lost || insists {
 		return nil
 	}
 	p.defence = now

@@ -122,6 +122,52 @@ func TestAddressOfAnotherHost(t *testing.T) {
 	}
 }
 
+// A leased address, which the DHCP client has probed, is probed again after a loss of the carrier. It
+// is defended once, and lost to a host that answers a probe, or claims it twice in ten seconds.
+func TestLeased(t *testing.T) {
+	claim := Packet{Op: Reply, From: other, Sender: about, Target: netip.IPv4Unspecified()}
+	lost := func(l *line, want bool) {
+		t.Helper()
+		if v := l.p.View(); v.Lost != want {
+			t.Errorf("%+v, want lost %v", v, want)
+		}
+	}
+	bound := func() *line {
+		l := newLine(t, 1)
+		l.p = New(Config{HType: 32, HWAddr: own, Leased: true}, about, 1)
+		l.link(true, 3, true)
+		l.pass(time.Hour)
+		l.want(link.ProbeFree)
+		return l
+	}
+	l := bound()
+	l.link(true, 4, true)
+	l.pass(10 * time.Second)
+	l.want(link.ProbeFree, "probe", "probe", "probe")
+	lost(l, false)
+
+	l = bound()
+	l.link(false, 4, true)
+	l.link(true, 4, true)
+	l.pass(1500 * time.Millisecond)
+	l.hear(claim)
+	l.want(link.ProbeConflict, "probe")
+	lost(l, true)
+
+	l = bound()
+	l.hear(claim)
+	l.want(link.ProbeConflict, "announce")
+	lost(l, false)
+	l.pass(DefendInterval)
+	l.hear(claim)
+	l.want(link.ProbeConflict, "announce")
+	lost(l, false)
+	l.pass(DefendInterval - time.Second)
+	l.hear(claim)
+	l.want(link.ProbeConflict)
+	lost(l, true)
+}
+
 // What is no conflict: own packets, also with other flags, questions about the address,
 // and what is no ARP packet of the link.
 func TestNoConflict(t *testing.T) {

@@ -370,6 +370,17 @@ func TestConflict(t *testing.T) {
 	h.wait(8 * time.Second)
 	h.state(link.DHCPBound)
 	h.want("arp 0.0.0.0 10.11.0.100", "arp 0.0.0.0 10.11.0.100", "arp 0.0.0.0 10.11.0.100")
+	// In use it is found to be another host's.
+	h.step(h.c.Conflict(h.now, netip.Addr{}))
+	h.step(h.c.Conflict(h.now, netip.MustParseAddr("10.11.0.101")))
+	h.state(link.DHCPBound)
+	h.step(h.c.Conflict(h.now, address))
+	h.want("decline broadcast 10.11.0.100")
+	if v := h.c.View(); v.State != link.DHCPWaiting || v.Conflict != address || v.Lease != nil || h.c.Lease() != nil {
+		t.Errorf("%+v", v)
+	}
+	h.step(h.c.Conflict(h.now, address))
+	h.want()
 
 	h = newHost(t, cfg, nil, false)
 	h.step(h.c.Carrier(h.now, true, 0, false))

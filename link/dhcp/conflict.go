@@ -56,6 +56,17 @@ func (c *Client) ARP(now time.Duration, b []byte) []Send {
 	return c.flush()
 }
 
+// Conflict notes that another host uses an address: if it is the one in use, it is given back
+// (RFC 5227, section 2.4).
+func (c *Client) Conflict(now time.Duration, about netip.Addr) []Send {
+	if c.lease == nil || c.state == link.DHCPStopped || c.lease.Address.Addr() != about {
+		return nil
+	}
+	c.lease, c.probed = nil, c.lease
+	c.decline(now, about)
+	return c.flush()
+}
+
 // decline gives an address back that another host uses.
 func (c *Client) decline(now time.Duration, about netip.Addr) {
 	c.xid = c.rnd.Uint32()

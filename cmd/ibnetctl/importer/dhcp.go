@@ -437,6 +437,12 @@ func wickedDHCP(d *draft, v variables, a *variable) {
 				d.dhcp("ipv6", it)
 			case "static", "none":
 				it.unneeded("addresses are written one by one")
+			case "autoip":
+				if four {
+					it.left(whyFallback)
+				} else {
+					d.linkLocal4(it)
+				}
 			default:
 				it.left("no method that ibnetworkd has")
 			}

@@ -98,7 +98,7 @@ func (im *importer) keyfileGlobals(by map[string]*entry) (out []*entry) {
 // ifcfgNames are keys of RHEL's ifcfg by those of NetworkManager.
 var ifcfgNames = map[string]string{"ipv4.dhcp-client-id": "DHCP_CLIENT_ID", "ipv4.dhcp-iaid": "DHCP_IAID",
 	"ipv4.dhcp-vendor-class-identifier": "DHCP_VENDOR_CLASS_IDENTIFIER", "ipv4.route-metric": "IPV4_ROUTE_METRIC",
-	"ipv4.dhcp-timeout": "IPV4_DHCP_TIMEOUT", "ipv6.dhcp-timeout": "IPV6_DHCP_TIMEOUT",
+	"ipv4.dad-timeout": "ACD_TIMEOUT", "ipv4.dhcp-timeout": "IPV4_DHCP_TIMEOUT", "ipv6.dhcp-timeout": "IPV6_DHCP_TIMEOUT",
 	"ipv6.dhcp-duid": "DHCPV6_DUID", "ipv6.dhcp-iaid": "DHCPV6_IAID", "ipv6.route-metric": "IPV6_ROUTE_METRIC"}
 
 // ifcfgGlobals adds the lines for all links to the variables of a file of NetworkManager.

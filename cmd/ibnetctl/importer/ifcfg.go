@@ -18,7 +18,7 @@ var ifcfgIdle = map[string]string{
 	"NETWORK":              "it follows from the address",
 	"AUTOCONNECT_PRIORITY": "the choice among profiles", "AUTOCONNECT_RETRIES": "the link is configured again whenever it changes",
 	"LAST_CONNECT": "the choice among profiles", "TYPE": "implied by the sections of the unit",
-	"DEVTIMEOUT": "the unit waits for the link", "STABLE_ID": "for addresses that ibnetworkd does not set",
+	"DEVTIMEOUT": "the unit waits for the link", "STABLE_ID": "for identifiers and addresses that NetworkManager makes",
 }
 
 // ifcfgs reads /etc/sysconfig/network-scripts: ifcfg-*, and the files of routes
@@ -386,6 +386,8 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 		case a.key == "PEERDNS", a.key == "PEERROUTES", a.key == "IPV6_PEERDNS", a.key == "IPV6_PEERROUTES",
 			a.key == "DEFROUTE", a.key == "IPV6_DEFROUTE":
 			ifcfgAutomatic(d, v, a)
+		case a.key == "ACD_TIMEOUT", a.key == "ARPING_WAIT":
+			ifcfgProbes(d, v, a)
 		case isIfcfgDHCP(a.key):
 			ifcfgDHCPKey(d, v, a)
 		case strings.HasPrefix(a.key, "IPV6"):

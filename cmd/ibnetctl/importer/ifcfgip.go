@@ -78,7 +78,7 @@ func ifcfgIPv4(d *draft, v variables, a *variable, name string) {
 		case "shared":
 			a.left(whyShared)
 		case "autoip":
-			a.left(whyNoIPv4LL)
+			d.linkLocal4(a.item)
 		}
 	case "DHCPV6C":
 		switch b, ok := ifcfgBool(a.value); {

@@ -177,6 +177,7 @@ func Import(host Host, sources []Source) Result {
 	im.choose()
 	im.inVRFs()
 	im.bonds()
+	im.ipv4()
 	im.adverts()
 	im.leaseMTUs()
 	im.partition()

@@ -233,7 +233,8 @@ func without(r Result) string {
 // spoken are words of lines that are converted that need nothing themselves.
 var spoken = map[string]string{
 	"modprobe-mixed": "num_vfs 4 probe_vf 0", "keyfile-never-default": "10.0.0.254", "keyfile-noroute": "10.0.0.254",
-	"keyfile-words":       "10.1.0.254",
+	"keyfile-words":      "10.1.0.254",
+	"keyfile-link-local": "2000 3000", "ifcfg-probes": "3", // RFC 5227 says how long a probe takes
 	"keyfile-mac-decimal": "0", // of an IPoIB address only the GUID is used
 	// Keys are not shown: the command of the note copies them.
 	"opensm-set": "0x1234 0x77", "opensm-enforce": "0x0000000000001234", "opensm-content": "0x1", "opensm-secret": "0x5ec4e7",
@@ -301,7 +302,7 @@ var anyValue = append([]string{"a display name", "the identity of the profile", 
 	"modprobe still reads the file", "the file is still read at boot", "systemd-udevd still reads the file", "it configures another link",
 	"for the script that reads the file", "it changes nothing", "it redirects the output of what follows", "resets it",
 	"a comment", "it is empty", "it follows from the address", "not loaded", "a setting of the host",
-	"the choice among profiles", whyOwnPorts, whyAskAlways, whyUnused, whyNetworkdAlone,
+	"the choice among profiles", whyNoIPv4, whyOwnPorts, whyAskAlways, whyUnused, whyNetworkdAlone,
 	whyNoLink, whyToolItself, "for other kinds of links"}, ofWhole...)
 
 // Of a line that needs nothing because of its value, another value makes a

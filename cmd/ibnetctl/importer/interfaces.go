@@ -344,8 +344,8 @@ func mentionsIB(s string) bool {
 	return false
 }
 
-// iface carries over one stanza of an InfiniBand link.
-func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
+// ifaceMethod carries over the method of a stanza; it is false where the stanza is refused.
+func ifaceMethod(d *draft, s *stanza) bool {
 	switch s.method {
 	case "static", "manual", "loopback", "":
 	case "auto":
@@ -358,10 +358,20 @@ func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
 		}
 		d.dhcp(family, s.head)
 	default:
-		if s.family == "inet" || s.family == "inet6" {
+		if s.family == "inet" && s.method == "ipv4ll" {
+			d.linkLocal4(s.head)
+		} else if s.family == "inet" || s.family == "inet6" {
 			s.refuse("no method that ibnetworkd has: " + s.method)
-			return
+			return false
 		}
+	}
+	return true
+}
+
+// iface carries over one stanza of an InfiniBand link.
+func (im *importer) iface(d *draft, s *stanza, sh *shell, alias string) {
+	if !ifaceMethod(d, s) {
+		return
 	}
 	if s.family == "inet6" && s.method == "static" && s.get("autoconf") == "" {
 		s.head.left(whyAutoconf)

@@ -54,10 +54,9 @@ var keyfileIdle = map[string]string{
 	"connection.wait-activation-delay": "the unit waits for the link",
 	"connection.read-only":             "the profile is not changed", "connection.lldp": "IPoIB has no LLDP",
 	"connection.gateway-ping-timeout": "for network-online.target of NetworkManager",
-	"connection.stable-id":            "for addresses that ibnetworkd does not set",
+	"connection.stable-id":            "for identifiers and addresses that NetworkManager makes",
 	"ipv4.may-fail":                   "each address is set by itself", "ipv6.may-fail": "each address is set by itself",
 
-	"ipv4.dad-timeout": "write DuplicateAddressDetection=both to probe them", "ipv4.link-local": "for addresses that ibnetworkd does not set",
 	"connection.metered": "for programs that ask NetworkManager",
 }
 
@@ -247,6 +246,9 @@ func keyfileRejected(f *file, all []*entry, by map[string]*entry) string {
 			return "there is no method=" + in
 		case !slices.Contains(nmMethods[section], method):
 			return "there is no method " + method + in
+		case section == "ipv4" && keyfileLinkLocalOf(by) == "3" && method == "disabled",
+			section == "ipv4" && keyfileLinkLocalOf(by) == "2" && method == "link-local":
+			return "link-local=" + keyfileLinkLocalOf(by) + in + " is not possible with method=" + method
 		case method == "manual" && !addresses:
 			return "method=manual" + in + " has no address"
 		case (method == "disabled" || method == "ignore" || method == "link-local") && (addresses || servers),
@@ -359,6 +361,10 @@ func (im *importer) keyfileEntry(d *draft, e *entry, by map[string]*entry) {
 		keyfileEthtool(d, e)
 	case "ipv4", "ipv6":
 		if keyfileAutomatic(d, e, by) {
+			return
+		}
+		if e.section == "ipv4" && e.key == "link-local" {
+			keyfileLinkLocal(d, e, by)
 			return
 		}
 		if m := by[e.section+".method"]; (m.value == "disabled" || m.value == "ignore") && isStatic(e.key) {

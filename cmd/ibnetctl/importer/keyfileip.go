@@ -71,6 +71,8 @@ func (im *importer) keyfileIP(d *draft, e *entry, by map[string]*entry) {
 		} else if !gw || def.never {
 			e.left("it is for the routes of the addresses; write it into [Address] RouteMetric=")
 		}
+	case e.key == "dad-timeout" && !six:
+		d.dadTimeout(e.value, e.item)
 	case e.key == "dns":
 		d.words("DNS", list(), e.item)
 	case e.key == "dns-search":
@@ -202,7 +204,7 @@ func keyfileMethod(d *draft, e *entry, by map[string]*entry) {
 		d.set("Network", "LinkLocalAddressing", "ipv6", e.item)
 		d.set("Network", "IPv6AcceptRA", "no", e.item)
 	case e.value == "link-local":
-		e.left(whyNoIPv4LL)
+		d.linkLocal4(e.item)
 	case e.value == "auto" && six:
 		d.set("Network", "IPv6AcceptRA", "yes", e.item)
 		if !ignoresDNS("ipv6") {

@@ -28,7 +28,6 @@ const (
 	whyNoUnit    = "no unit is written for it: "
 	whyRATable   = "the kernel has no table for the routes of router advertisements but that of a VRF"
 	whyAutomatic = "for DHCP and router advertisements"
-	whyNoIPv4LL  = "for an IPv4 link-local address write LinkLocalAddressing=ipv4 into [Network], or yes for both families"
 	whyNoGateway = "the unspecified address is no gateway: no default route"
 )
 
@@ -142,8 +141,11 @@ type draft struct {
 	accepts bool
 	// noRoutes is the key by which the tool leaves out all routes of router advertisements.
 	noRoutes string
-	leaseMTU bool   // the tool uses the MTU of a lease of IPv4
-	slaves   []port // that the bond names, by their names
+	leaseMTU bool // the tool uses the MTU of a lease of IPv4
+	// The lines by which the link has an IPv4 link-local address, and by which its IPv4
+	// addresses are probed.
+	local4, probes4 []*item
+	slaves          []port // that the bond names, by their names
 	// refuse reports all that the draft is made of, as one.
 	refuse   func(why string)
 	release  []string // how the tool is made to release the link, for sentences

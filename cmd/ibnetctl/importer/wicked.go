@@ -16,10 +16,8 @@ var wickedIdle = map[string]string{
 	"IPOIB":         "implied by the sections of the unit",
 	"INTERFACETYPE": "implied by the sections of the unit",
 	"UNIQUE":        "the identity of the profile", "_NM_NAME": "the identity of the profile",
-	"NM_CONTROLLED":       "which tool reads the file",
-	"LINK_REQUIRED":       "addresses wait for the carrier unless [Network] ConfigureWithoutCarrier=yes",
-	"CHECK_DUPLICATE_IP":  "ibnetworkd does not probe IPv4 addresses",
-	"SEND_GRATUITOUS_ARP": "ibnetworkd does not probe IPv4 addresses",
+	"NM_CONTROLLED": "which tool reads the file",
+	"LINK_REQUIRED": "addresses wait for the carrier unless [Network] ConfigureWithoutCarrier=yes",
 }
 
 // wicked reads SUSE's /etc/sysconfig/network: ifcfg-*, ifroute-*, ifrule-* and
@@ -197,6 +195,8 @@ func (im *importer) wickedKey(d *draft, v variables, a *variable) {
 		a.left(whyCommand)
 	case strings.HasPrefix(a.key, "DHCLIENT"):
 		wickedDHCP(d, v, a)
+	case a.key == "CHECK_DUPLICATE_IP", a.key == "SEND_GRATUITOUS_ARP":
+		wickedProbes(d, v, a)
 	case wickedIdle[a.key] != "":
 		a.unneeded(wickedIdle[a.key])
 	case a.value == "":

@@ -141,6 +141,9 @@ func (p *indexer) address() (a member, fresh bool, why link.Reason) {
 			}
 		}
 	}
+	if len(want) == 0 && p.u.UsesDHCP() {
+		return a, false, link.Reason{Code: CodeGIDPending, Text: fmt.Sprintf("%s has no address by DHCP yet", p.l.Name)}
+	}
 	if len(want) == 0 {
 		return a, false, link.Reason{Code: link.CodeUnsupported,
 			Text: fmt.Sprintf("GIDIndex= is for the IPv4 address of the unit, which has none for %s", p.l.Name), Next: "write Address= in [Network]"}

@@ -210,6 +210,11 @@ func (p *parser) checkLink() {
 		p.at("Link", "ActivationPolicy").problem(a.Pos, Warning, "BindCarrier= is followed",
 			"ActivationPolicy=%s and BindCarrier= (%s) exclude each other", a.V, u.Network.BindCarrier[0].Pos)
 	}
+	if rpf := u.Network.IPv4ReversePathFilter; u.Network.MultiRail.Or(false) && rpf.Or(0) == ReversePathStrict && len(u.Rules) == 0 {
+		p.at("Network", "IPv4ReversePathFilter").problem(rpf.Pos, Warning, "the value is set as written",
+			"strict drops packets whose way back is by another rail, which MultiRail=yes (%s) is to accept; write loose, or give the link a "+
+				"[Route] in a table of its own and a [RoutingPolicyRule] with From=", u.Network.MultiRail.Pos)
+	}
 	if u.wantsInfiniBand() {
 		if v := u.Link.Promiscuous; v.Set && v.V {
 			p.at("Link", "Promiscuous").problem(v.Pos, Warning, "the flag is set and has no effect", "IPoIB has no promiscuous mode")

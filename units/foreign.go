@@ -39,6 +39,10 @@ func foreignSection(name, kind string) string {
 			why = "write [Partition] with PartitionKey="
 		case name == "NetDev" && kind == "vlan":
 			why = "write [VLAN] with Id="
+		case name == "NetDev" && kind == "bond":
+			why = "write [Bond] with Name= into the unit of each slave"
+		case name == "NetDev" && kind == "vrf":
+			why = "write [VRF] with Name= and Table= into the unit of each link in it"
 		case name == "NetDev" && slices.Contains(netdevKinds, kind):
 			why = "leave a " + kind + " to systemd-networkd"
 		case why == "" && f.file == "netdev":
@@ -114,7 +118,7 @@ var foreignSections = map[string]string{
 	"DeficitRoundRobinSchedulerClass": noTC, "GenericRandomEarlyDetection": noTC, "TrivialLinkEqualizer": noTC, "HierarchyTokenBucket": noTC,
 	"HierarchyTokenBucketClass": noTC, "ClassfulMultiQueueing": noTC, "BandMultiQueueing": noTC, "HeavyHitterFilter": noTC,
 	"SR-IOV":                        "virtual functions are set in [VF] and [VirtualFunctions]",
-	"NetDev":                        "that is a .netdev file's; P_Key children are made by [Partition], VLANs by [VLAN]",
+	"NetDev":                        "P_Key children are made by [Partition], VLANs by [VLAN], bonds by [Bond], VRFs by [VRF]",
 	"LLDP":                          "leave LLDP to systemd-networkd or lldpd",
 	"IPv6AddressLabel":              "leave address labels to systemd-networkd",
 	"QDisc":                         noTC,
@@ -192,7 +196,7 @@ var foreignKeys = map[string]string{
 
 	"Address.NetLabel":    leaveIP,
 	"Address.NFTSet":      leaveIP,
-	"Address.IPv4ACD":     "probing for IPv4 addresses is not supported",
+	"Address.IPv4ACD":     "its new name is DuplicateAddressDetection=, with ipv4 or both for yes",
 	"Address.PrefixRoute": "its new name is AddPrefixRoute=, with the opposite sense",
 
 	"Route.IPServiceType": "the type of service of a route is not supported; write a [RoutingPolicyRule] with TypeOfService=",

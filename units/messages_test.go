@@ -55,8 +55,15 @@ func TestMessages(t *testing.T) {
 		"[Bond]\nName=bond0\n[Network]\nAddress=10.0.0.1/24": `a.ibnetwork:6:9: warning: the address 10.0.0.1/24 is on a slave of bond0, ` +
 			`but connections use the addresses of the bond: move it to a unit with [Match] Name=bond0; it is not used`,
 		"[Network]\nBond=bond0\n[Route]\nGateway=10.0.0.1": `a.ibnetwork:6:9: warning: the route is on a slave of bond0`,
-		"[Network]\nPrimarySlave=yes":                      `PrimarySlave= needs Bond=, or [Bond] with Name=; it has no effect`,
-		"[Bond]\nName=bond0\n[Network]\nBond=bond1":        `Bond=bond1 is another bond than Name=bond0 (a.ibnetwork:4:6); Name= of [Bond] is used`,
+		"[Address]\nAddress=10.0.0.1/24\nIPv4ACD=yes": `[Address] IPv4ACD=: a key of systemd-networkd: its new name is ` +
+			`DuplicateAddressDetection=, with ipv4 or both for yes; the assignment is ignored`,
+		"[Network]\nMultiRail=yes\nIPv4ReversePathFilter=strict": `a.ibnetwork:5:23: warning: strict drops packets whose way back is by ` +
+			`another rail, which MultiRail=yes (a.ibnetwork:4:11) is to accept; write loose, or give the link a [Route] in a table of its own ` +
+			`and a [RoutingPolicyRule] with From=; the value is set as written`,
+		"[Network]\nAddress=10.3.%4.%3/16": `"10.3.%4.%3/16" has no address; the assignment is ignored; write ` +
+			`10.3.{LINK.4}.{LINK.3}/16, where LINK is the link with those octets, or {host} for the number in the host name`,
+		"[Network]\nPrimarySlave=yes":               `PrimarySlave= needs Bond=, or [Bond] with Name=; it has no effect`,
+		"[Bond]\nName=bond0\n[Network]\nBond=bond1": `Bond=bond1 is another bond than Name=bond0 (a.ibnetwork:4:6); Name= of [Bond] is used`,
 		"[Network]\nMACVLAN=mv0": `[Network] MACVLAN=: a key of systemd-networkd: the kernel refuses it on IPoIB, where [Partition] makes ` +
 			`a further interface; for a RoCE link write a .netdev file`,
 		"[Link]\nNamePolicy=keep": `[Link] NamePolicy=: a key of .link files: write it in one, which systemd-udevd applies when the link ` +

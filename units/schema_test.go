@@ -208,6 +208,10 @@ func TestKeysOfSystemd(t *testing.T) {
 			say = "write [Partition] with PartitionKey="
 		case "vlan":
 			say = "write [VLAN] with Id="
+		case "bond":
+			say = "write [Bond] with Name= into the unit of each slave"
+		case "vrf":
+			say = "write [VRF] with Name= and Table= into the unit of each link in it"
 		}
 		if len(problems) != 1 || !strings.HasSuffix(problems[0].Message, say) {
 			t.Errorf("Kind=%s: %v", kind, problems)

@@ -41,7 +41,7 @@ func prefixValue(s string) (netip.Prefix, error) {
 func addressValue(s string) (netip.Prefix, error) {
 	pfx, bare, err := parsePrefix(s)
 	if err != nil {
-		return pfx, err
+		return pfx, percentField(s, err)
 	}
 	a := pfx.Addr()
 	switch {
@@ -59,6 +59,18 @@ func addressValue(s string) (netip.Prefix, error) {
 		return pfx, &caution{fmt.Sprintf("%s is the broadcast address of its network", pfx), "it is used as written"}
 	}
 	return pfx, nil
+}
+
+// percentField is the error of an address with %4 for an octet, with the form that
+// a derived address has instead.
+func percentField(s string, err error) error {
+	words := strings.NewReplacer("%1", "{LINK.1}", "%2", "{LINK.2}", "%3", "{LINK.3}", "%4", "{LINK.4}")
+	field := words.Replace(s)
+	if _, bad := parseTemplate(field); field == s || bad != nil {
+		return err
+	}
+	return &guess{fmt.Sprintf("%q has no address", ib.Clip(s)),
+		fmt.Sprintf("write %s, where LINK is the link with those octets, or {host} for the number in the host name", field)}
 }
 
 // partitionKey is parsePKey with a word about keys that were meant to be

@@ -294,7 +294,7 @@ line for the bond. Exits 1 if an address is missing or not unique, or a line is 
 		},
 	}
 	c.Flags().StringVar(&from, "from", "", "plan for the system recorded in `FILE`")
-	c.Flags().StringVar(&list, "hosts", "", "show the addresses that each host of the list in `FILE` gets")
+	c.Flags().StringVar(&list, "hosts", "", "show the addresses that each host of the list in `FILE` gets (-: standard input)")
 	c.Flags().StringVar(&unitDir, "units", "", "read the unit files of `DIR` instead of the system's")
 	_ = c.MarkFlagDirname("units")
 	return c

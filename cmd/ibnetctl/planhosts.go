@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"strings"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
@@ -11,9 +12,18 @@ import (
 	"ibnetworkd/units"
 )
 
-// planHosts prints what the units give each host of a list.
+// planHosts prints what the units give each host of a list, that of standard input for -.
 func (a *app) planHosts(file string, set *units.Set) error {
-	text, err := smallfile.ReadRegular(file, hosts.MaxFile)
+	var text []byte
+	var err error
+	if file == "-" {
+		file = "standard input"
+		if text, err = io.ReadAll(io.LimitReader(a.in, hosts.MaxFile+1)); err == nil && len(text) > hosts.MaxFile {
+			err = fmt.Errorf("standard input is larger than %d bytes", hosts.MaxFile)
+		}
+	} else {
+		text, err = smallfile.ReadRegular(file, hosts.MaxFile)
+	}
 	if err != nil {
 		return opening(err)
 	}

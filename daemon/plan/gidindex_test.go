@@ -12,6 +12,7 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
 	"ibnetworkd/link/cardstate"
+	"ibnetworkd/roce"
 	"ibnetworkd/units"
 )
 
@@ -24,6 +25,7 @@ type kernel struct {
 	addrs    map[string][]link.Address // by interface
 	held     map[string]bool           // addresses, with their interface, that something refers to
 	users    []cardstate.GIDUser
+	dhcp     *link.DHCP // of eth0
 }
 
 type slot struct {
@@ -106,7 +108,7 @@ func (k *kernel) snapshot() *link.Snapshot {
 		Devices: []link.Device{{Name: "mlx5_0", Ports: []link.Port{{Num: 1, Layer: ib.LinkLayerEthernet, State: ib.PortActive, Netdev: 2}}}},
 		Links: []link.Link{
 			{Index: 2, Name: "eth0", Type: 1, Flags: link.FlagUp | link.FlagLowerUp, MTU: 1500,
-				Addresses: slices.Clone(k.addrs["eth0"]), Sysctl: sys},
+				Addresses: slices.Clone(k.addrs["eth0"]), Sysctl: sys, DHCP: k.dhcp},
 			{Index: 3, Name: "eth0.7", Type: 1, Kind: "vlan", Parent: 2, Flags: link.FlagUp | link.FlagLowerUp, MTU: 1500,
 				Addresses: slices.Clone(k.addrs["eth0.7"]), Sysctl: sys},
 		},
@@ -274,6 +276,24 @@ func TestGIDIndex(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The address of a lease has its index too, and keeps its lifetime; without a lease the next
+// step is not another address.
+func TestGIDIndexOfLease(t *testing.T) {
+	set := load(t, map[string]string{"10-eth.ibnetwork": "[Match]\nName=eth0\n[RoCE]\nGIDIndex=5\n[Network]\nDHCP=ipv4\n"})
+	k, rec := newKernel(1, 2), &link.Record{}
+	k.dhcp = &link.DHCP{}
+	if a := k.settle(t, set, rec); a.OK() || a.Why.Code != roce.CodeGIDPending || a.Why.Next != "" {
+		t.Errorf("without a lease: %+v", a)
+	}
+	k.dhcp = &link.DHCP{Lease: &link.Lease{Address: netip.MustParsePrefix("10.0.0.7/24"), Lifetime: 3600}}
+	if a := k.settle(t, set, rec); !a.OK() || a.Actual != "5" {
+		t.Errorf("with a lease: %+v\n%s", a, k)
+	}
+	if as := k.addrs["eth0"]; len(as) != 1 || as[0].Valid == link.Forever || as[0].Valid == 0 {
+		t.Errorf("%+v", as)
 	}
 }
 

@@ -145,11 +145,16 @@ func (a *app) upDownCmd(up bool) *cobra.Command {
 	}
 }
 
+var logLevels = []string{"debug", "info", "warn", "error"}
+
 func (a *app) logLevelCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "log-level [debug|info|warn|error]", Short: "show or set the daemon's log level", Args: cobra.MaximumNArgs(1),
-		ValidArgs: []string{"debug", "info", "warn", "error"},
+		ValidArgs: logLevels,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 && !slices.Contains(logLevels, args[0]) {
+				return fail(exitUsage, "%q is not a log level; write debug, info, warn or error", args[0])
+			}
 			return a.withDaemon(cmd.Context(), func(c *client) error {
 				if len(args) == 1 {
 					return c.call(cmd.Context(), "SetLogLevel", nil, args[0])

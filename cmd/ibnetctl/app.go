@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/internal/cli"
 	"ibnetworkd/internal/unitfs"
 	"ibnetworkd/internal/version"
 )
@@ -122,6 +122,8 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 	}
 	var ee *exitError
 	switch {
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		fmt.Fprintln(a.err, "ibnetctl: interrupted")
 	case !errors.As(err, &ee):
 		fmt.Fprintln(a.err, "ibnetctl:", err)
 		if usage(err) {
@@ -133,7 +135,10 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 		}
 	case ee.err != nil:
 		for line := range strings.Lines(ee.err.Error()) {
-			fmt.Fprintln(a.err, "ibnetctl:", strings.TrimRight(line, "\n"))
+			if line = strings.TrimRight(line, "\n"); !strings.HasPrefix(line, "next: ") {
+				line = "ibnetctl: " + line
+			}
+			fmt.Fprintln(a.err, line)
 		}
 	}
 	return exitCode(err)
@@ -262,28 +267,8 @@ also by the name of its link.`,
 			return t.Help()
 		}})
 	wrapHelp(root)
-	wrapArgs(root)
+	cli.Wrap(root, func(format string, args ...any) error { return fail(exitUsage, format, args...) })
 	return root
-}
-
-// wrapArgs makes commands report their usage when the number of arguments is wrong.
-func wrapArgs(c *cobra.Command) {
-	if check := c.Args; check != nil {
-		c.Args = func(c *cobra.Command, args []string) error {
-			what := fmt.Sprintf("%d %s", len(args), plural(len(args), "argument is", "arguments are"))
-			switch err := check(c, args); {
-			case err == nil || strings.HasPrefix(err.Error(), "invalid argument"):
-				return err
-			case len(args) == 0:
-				what = "no argument is"
-			}
-			_, takes, _ := strings.Cut(c.Use, " ")
-			return fail(exitUsage, "%s given; usage: %s", what, strings.TrimSpace(c.CommandPath()+" "+takes))
-		}
-	}
-	for _, sub := range c.Commands() {
-		wrapArgs(sub)
-	}
 }
 
 // helpWidth is the number of columns that help fits.
@@ -390,33 +375,10 @@ func (s screen) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// span is a flag's time: as in unit files, a bare number is seconds.
-type span time.Duration
-
-// String implements pflag.Value.
-func (s *span) String() string { return time.Duration(*s).String() }
-
-// Type implements pflag.Value.
-func (s *span) Type() string { return "duration" }
-
-// Set implements pflag.Value.
-func (s *span) Set(text string) error {
-	if n, err := strconv.ParseUint(text, 10, 32); err == nil {
-		*s = span(time.Duration(n) * time.Second)
-		return nil
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
-		return errors.New("not a time such as 30, 30s or 2m")
-	}
-	*s = span(d)
-	return nil
-}
-
 // timeoutFlag adds the flag --timeout.
 func timeoutFlag(c *cobra.Command, def time.Duration, usage string) *time.Duration {
 	d := def
-	c.Flags().Var((*span)(&d), "timeout", usage)
+	c.Flags().Var(cli.Time(&d), "timeout", usage)
 	return &d
 }
 

@@ -172,7 +172,7 @@ func busError(err error, limit time.Duration) error {
 	case api.ErrNoSuchLink, api.ErrNoSuchPort:
 		return fail(exitNoSuch, "%s", text)
 	case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner":
-		return &exitError{exitNotRunning, fmt.Errorf("%w: %s", errNotRunning, startDaemon())}
+		return &exitError{exitNotRunning, fmt.Errorf("%w\nnext: %s", errNotRunning, startDaemon())}
 	}
 	return errors.New(strings.TrimSpace(text))
 }
@@ -198,7 +198,7 @@ func (c *client) describe(ctx context.Context) (*api.Description, error) {
 func (a *app) withDaemon(ctx context.Context, f func(*client) error) error {
 	c, err := connect(ctx)
 	if err != nil {
-		return needed("this command", err)
+		return needed(err)
 	}
 	defer c.close()
 	return f(c)

@@ -33,13 +33,13 @@ func connectSocket(socket string, noBus error) (*client, error) {
 }
 
 // needed is the error of what cannot be done without a connection, with the next step.
-func needed(what string, err error) error {
+func needed(err error) error {
 	var exit *exitError
 	switch {
 	case errors.As(err, &exit):
 		return err
 	case errors.Is(err, errNotRunning):
-		return &exitError{exitNotRunning, fmt.Errorf("%w, and %s needs it: %s", err, what, startDaemon())}
+		return &exitError{exitNotRunning, fmt.Errorf("%w\nnext: %s", err, startDaemon())}
 	}
 	return &exitError{exitNotRunning, err}
 }

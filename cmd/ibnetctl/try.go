@@ -113,7 +113,7 @@ func (a *app) try(ctx context.Context, files []string, timeout time.Duration) er
 	t.Timeout = timeout
 	c, err := connect(ctx)
 	if err != nil {
-		return needed("try", err)
+		return needed(err)
 	}
 	defer c.close()
 	a.preview(ctx, texts)

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"ibnetworkd/internal/cli"
 )
 
 // outcome is what became of one test over all runs.
@@ -191,7 +193,7 @@ func flakesCommand() *cobra.Command {
 	}
 	c.Flags().IntVarP(&n, "runs", "n", 50, "`NUMBER` of runs")
 	c.Flags().StringVar(&pattern, "run", "", "`REGEXP` of the tests, as for go test")
-	c.Flags().DurationVar(&jitter, "jitter", 0, "stop the guests' processes at random, each for at most `TIME`, to find tests that "+
+	c.Flags().Var(cli.Time(&jitter), "jitter", "stop the guests' processes at random, each for at most `TIME`, to find tests that "+
 		"depend on their order")
 	c.Flags().StringVar(&logs, "logs", "", "`DIR` for the logs of runs that failed or were interrupted (default: a new one)")
 	return c

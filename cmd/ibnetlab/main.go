@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/internal/cli"
 	"ibnetworkd/lab"
 	"ibnetworkd/lab/build"
 )
@@ -38,6 +39,7 @@ func main() {
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 80 "))
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	root.AddCommand(buildCommand(), shellCommand(), listCommand(), runCommand(), flakesCommand(), topologyCommand())
+	cli.Wrap(root, fmt.Errorf)
 	if err := root.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "ibnetlab:", err)
 		var exit *exec.ExitError

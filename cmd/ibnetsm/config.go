@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/cli"
 	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/route"
 )
@@ -150,10 +151,8 @@ func setOption(flag *pflag.Flag, slice pflag.SliceValue, value string, given boo
 		return fmt.Errorf("%q is neither yes nor no", ib.Clip(value))
 	}
 	if slice == nil { // the command line is applied after the file
-		what := map[string]string{"uint8": "a number from 0 to 255", "uint16": "a number from 0 to 65535", "int": "a number",
-			"duration": "a time such as 300ms or 10s"}[flag.Value.Type()]
 		err := flag.Value.Set(value)
-		if err != nil && what != "" {
+		if what := cli.Wanted(flag.Value.Type()); err != nil && what != "" {
 			return fmt.Errorf("%q is not %s", ib.Clip(value), what)
 		}
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/cli"
 	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/sm/control"
 	"ibnetworkd/sm/engine"
@@ -78,13 +79,13 @@ func (o *options) bind(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.guids, "port-guid", nil, "`GUID` of a port to manage; may be repeated (default: all InfiniBand ports)")
 	f.StringSliceVar(&o.devices, "device", nil, "`DEVICE[/PORT]` to manage, such as mlx5_0 or mlx5_0/1; may be repeated")
 	f.Uint8Var(&o.priority, "priority", 0, "`0..15`: the higher priority becomes master, then the lower port GUID")
-	f.Var((*hex64)(&o.smKey), "sm-key", "SM_Key that other managers must have for a handover; 0 trusts all. Use --keys-file: every "+
+	f.Var((*hex64)(&o.smKey), "sm-key", "`KEY` (SM_Key) that other managers must have for a handover; 0 trusts all. Use --keys-file: every "+
 		"user can read the command line")
-	f.Var((*hex64)(&o.saKey), "sa-key", "SM_Key in SA requests that makes them trusted; see --keys-file")
-	f.Var((*hex64)(&o.mKey), "m-key", "M_Key that protects the ports, 0 for none; see --keys-file")
+	f.Var((*hex64)(&o.saKey), "sa-key", "`KEY` (SM_Key) in SA requests that makes them trusted; see --keys-file")
+	f.Var((*hex64)(&o.mKey), "m-key", "`KEY` (M_Key) that protects the ports, 0 for none; see --keys-file")
 	f.Uint8Var(&o.protect, "m-key-protect", 1, "`0..3`: what the M_Key protects (IBA vol 1, 14.2.4.1); 0 lets every node read it")
 	f.Uint16Var(&o.lease, "m-key-lease", 60, "`SECONDS` without a manager after which ports reveal their M_Key, 0 for never")
-	f.Var((*hex64)(&o.prefix), "subnet-prefix", "first 64 bits of all GIDs")
+	f.Var((*hex64)(&o.prefix), "subnet-prefix", "`PREFIX`: the first 64 bits of all GIDs")
 	f.Uint8Var(&o.lmc, "lmc", 0, "`0..7`: adapter ports get 2^LMC LIDs")
 	f.StringVar(&o.routing, "routing", "auto", "routing `ENGINE`: auto, minhop, updn, ftree, dor or layered; of a list with commas the first "+
 		"that fits the fabric")
@@ -112,23 +113,27 @@ func (o *options) bind(f *pflag.FlagSet) {
 		"one: both, in, out or off")
 	f.StringVar(&o.reregister, "reregister", "auto", "`WHICH` hosts register again after a takeover with a complete copy of what they "+
 		"registered: auto, always or never")
-	f.DurationVar(&o.sweep, "sweep", 10*time.Second, "`TIME` between light sweeps, 0 for none")
-	f.DurationVar(&o.poll, "poll", 250*time.Millisecond, "`TIME` between a standby's polls of the master")
+	o.sweep = 10 * time.Second
+	f.Var(cli.Time(&o.sweep), "sweep", "`TIME` between light sweeps, 0 for none")
+	o.poll = 250 * time.Millisecond
+	f.Var(cli.Time(&o.poll), "poll", "`TIME` between a standby's polls of the master")
 	f.IntVar(&o.window, "window", 32, "`NUMBER` of SMPs that may be outstanding")
-	f.DurationVar(&o.timeout, "timeout", 200*time.Millisecond, "`TIME` to wait for the response to an SMP")
+	o.timeout = 200 * time.Millisecond
+	f.Var(cli.Time(&o.timeout), "timeout", "`TIME` to wait for the response to an SMP")
 	f.IntVar(&o.retries, "retries", 3, "`NUMBER` of times that an SMP is repeated, 0 to 50")
 	f.StringVar(&o.logFile, "log-file", "", "append the log to `FILE` (default: standard error)")
 	f.BoolVar(&o.logJSON, "log-json", false, "log in JSON")
 	f.BoolVar(&o.verbose, "verbose", false, "log debug messages too")
 	f.StringVar(&o.stateDir, "state-dir", "", "`DIR` for LIDs and the last good partitions (default: $STATE_DIRECTORY, or "+
 		"/var/lib/ibnetsm; none with ibsim)")
-	f.StringVar(&o.configFile, "config", "", "`FILE` with lines name = value, the names of these options without --; what the command "+
-		"line says as well counts")
+	f.StringVar(&o.configFile, "config", "", "`FILE` with lines name = value, the names of these options without --; the command "+
+		"line overrides it")
 	f.StringVar(&o.settings, "settings", "",
 		"`FILE` with lines Key=value, the keys of [SubnetManager] in ibnetwork(5); each overrides its option. -FILE may be missing")
 	f.StringVar(&o.keysFile, "keys-file", "", "`FILE` of mode 0600 with lines MKey=, SMKey= and SAKey= (default: the systemd "+
 		"credential \"keys\", if there is one)")
-	f.DurationVar(&o.waitPort, "wait-port", 0, "give up if no port could be opened for this `TIME`, 0 for never")
+	o.waitPort = 0
+	f.Var(cli.Time(&o.waitPort), "wait-port", "give up if no port could be opened for this `TIME`, 0 for never")
 	f.StringVar(&o.socket, "socket", "", "`PATH` of the socket for the other commands, - for none (default: "+control.DefaultSocket+
 		"; none with ibsim)")
 }
@@ -174,9 +179,6 @@ func (o *options) check() error {
 	}
 	if o.prefix == 0 {
 		return errors.New("--subnet-prefix 0: not a prefix; the default is 0xfe80000000000000")
-	}
-	if o.sweep < 0 {
-		return fmt.Errorf("--sweep %v: must not be less than 0, which is for none", o.sweep)
 	}
 	if o.timeout <= 0 || o.poll <= 0 {
 		return fmt.Errorf("--timeout %v, --poll %v: must be greater than 0", o.timeout, o.poll)

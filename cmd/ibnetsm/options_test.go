@@ -47,7 +47,7 @@ func TestConfig(t *testing.T) {
 		{[]string{"--subnet-prefix=0"}, "--subnet-prefix 0"},
 		{[]string{"--window=0"}, "--window 0"},
 		{[]string{"--timeout=0"}, "--timeout"},
-		{[]string{"--poll=-1s"}, "--poll"},
+		{[]string{"--poll=0"}, "--timeout 200ms, --poll 0s"},
 		{[]string{"--retries=-1"}, "--retries"},
 		{[]string{"--retries=50"}, ""},
 		{[]string{"--retries=51"}, "--retries 51: out of range, 0 to 50"},
@@ -254,7 +254,7 @@ func TestKeysInHelp(t *testing.T) {
 	f := pflag.NewFlagSet("run", pflag.ContinueOnError)
 	o.bind(f)
 	help := f.FlagUsages()
-	for _, want := range []string{"--subnet-prefix hex", "(default 0xfe80000000000000)", "--sm-key hex", "(default 0x1)"} {
+	for _, want := range []string{"--subnet-prefix PREFIX", "(default 0xfe80000000000000)", "--sm-key KEY", "(default 0x1)"} {
 		if !strings.Contains(help, want) {
 			t.Errorf("no %q in\n%s", want, help)
 		}

@@ -2,10 +2,12 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"ibnetworkd/internal/cli"
 	"ibnetworkd/internal/version"
 )
 
@@ -37,5 +39,7 @@ func rootCmd() *cobra.Command {
 			return c.Help()
 		}})
 	root.AddCommand(runCmd(), verifyCmd(), statusCmd(), topologyCmd(), metricsCmd(), resweepCmd(), reloadCmd(), dumpCmd())
+	root.AddCommand(runCmd(), verifyCmd(), statusCmd(), topologyCmd(), metricsCmd(), resweepCmd(), reloadCmd())
+	cli.Wrap(root, fmt.Errorf)
 	return root
 }

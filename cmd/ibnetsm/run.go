@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -20,6 +21,7 @@ import (
 
 	"ibnetworkd/internal/version"
 	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/route"
 	"ibnetworkd/sm/serve"
 )
 
@@ -78,6 +80,11 @@ func run(ctx context.Context, o *options) error {
 	// more than the collector's time.
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(50)
+	}
+	if engines := o.given["routing"]; len(engines) > 0 {
+		if err := route.CheckEngines(engines[0]); err != nil {
+			return fmt.Errorf("--routing: %w", err)
+		}
 	}
 	now, err := o.withSettings()
 	if err != nil {
@@ -143,6 +150,9 @@ func run(ctx context.Context, o *options) error {
 func (d *daemon) configure(now *options) error {
 	now.setLevel(d.level)
 	cfg, err := now.config(d.log)
+	if err := route.CheckEngines(now.routing); err != nil {
+		d.log.Warn("a routing engine is passed over", "err", err)
+	}
 	var problems []string
 	partitions := true
 	for _, err := range split(err) {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib/partition"
+	"ibnetworkd/internal/cli"
 	"ibnetworkd/sm/guidfile"
 	"ibnetworkd/sm/qos/policy"
 )
@@ -64,8 +65,8 @@ func parse[T ~uint8 | ~uint16 | ~uint64](to *T, v string, bits int) error {
 }
 
 func leaseSetting(o *options, v string) error {
-	d, err := time.ParseDuration(v)
-	if err != nil || d < 0 || d > 65535*time.Second {
+	d, err := cli.ParseTime(v)
+	if err != nil || d > 65535*time.Second {
 		return fmt.Errorf("%q is not a time from 0 to 65535 s", v)
 	}
 	o.lease = uint16(d / time.Second)
@@ -88,7 +89,7 @@ func boolean(field func(*options) *bool) func(*options, string) error {
 
 func duration(field func(*options) *time.Duration) func(*options, string) error {
 	return func(o *options, v string) (err error) {
-		*field(o), err = time.ParseDuration(v)
+		*field(o), err = cli.ParseTime(v)
 		return err
 	}
 }

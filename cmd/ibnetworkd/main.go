@@ -18,6 +18,7 @@ import (
 
 	"ibnetworkd/daemon/app"
 	"ibnetworkd/daemon/card"
+	"ibnetworkd/internal/cli"
 	"ibnetworkd/internal/kernel/packet"
 	"ibnetworkd/internal/version"
 )
@@ -69,20 +70,20 @@ func command(args []string) error {
 	var o app.Options
 	f := pflag.NewFlagSet("ibnetworkd", pflag.ContinueOnError)
 	f.Usage = func() {}
-	f.StringVar(&o.LogLevel, "log-level", "info", "debug, info, warn or error")
-	f.StringVar(&o.StateDir, "state-dir", "/run/ibnetworkd", "directory of the record and the state file")
-	f.StringVar(&o.UnitRoot, "unit-root", "/", "directory used as / when unit files are read")
-	f.IntVar(&o.RecvBuffer, "event-buffer", 0, "receive buffer of the event sockets in bytes, 0 for a large one")
+	f.StringVar(&o.LogLevel, "log-level", "info", "`LEVEL`: debug, info, warn or error")
+	f.StringVar(&o.StateDir, "state-dir", "/run/ibnetworkd", "`DIR` of the record and the state file")
+	f.StringVar(&o.UnitRoot, "unit-root", "/", "`DIR` used as / when unit files are read")
+	f.IntVar(&o.RecvBuffer, "event-buffer", 0, "`BYTES` of the receive buffer of the event sockets, 0 for a large one")
 	f.BoolVar(&o.NoWatch, "no-watch", false,
 		"do not apply unit files when they change: read them at the start, on SIGHUP and on reload only (WatchUnitFiles=no in ibnetworkd.conf)")
 	f.StringVar(&o.Metrics, "metrics", "",
-		"serve Prometheus metrics at unix:PATH or ADDRESS:PORT as well; \"no\": nowhere, also not on metrics.sock in the state directory")
-	f.StringVar(&o.MetricsTextfile, "metrics-textfile", "", "write Prometheus metrics to this file for node_exporter's textfile collector")
+		"serve Prometheus metrics at `PLACE` as well, unix:PATH or ADDRESS:PORT; \"no\": nowhere, also not on metrics.sock in the state directory")
+	f.StringVar(&o.MetricsTextfile, "metrics-textfile", "", "write Prometheus metrics to `FILE` for node_exporter's textfile collector")
 	show := f.BoolP("version", "v", false, "print the version")
 	usage := f.BoolP("help", "h", false, "print this help")
 	switch err := f.Parse(args); {
 	case err != nil:
-		return fmt.Errorf("%w; see ibnetworkd --help", err)
+		return fmt.Errorf("%w; see ibnetworkd --help", cli.FlagError(err))
 	case *usage:
 		_, err = fmt.Print(help, f.FlagUsagesWrapped(80))
 		return err

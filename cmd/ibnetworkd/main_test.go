@@ -18,7 +18,7 @@ func TestHelpWidth(t *testing.T) {
 	c := exec.Command(os.Args[0], "-test.run=^TestHelpWidth$")
 	c.Env = append(os.Environ(), "IBNET_TEST_HELP=1")
 	out, err := c.Output()
-	if err != nil || !strings.Contains(string(out), "\n      --metrics-textfile string") {
+	if err != nil || !strings.Contains(string(out), "\n      --metrics-textfile FILE") {
 		t.Fatalf("%v:\n%s", err, out)
 	}
 	for line := range strings.Lines(string(out)) {

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// A flag that takes a value has a name for it in the help, not a type of Go.
+func TestHelpNamesValues(t *testing.T) {
+	types := regexp.MustCompile(`--\S+ (string|strings|stringArray|int|uint|hex|duration)\b`)
+	var walk func(c *cobra.Command)
+	walk = func(c *cobra.Command) {
+		if m := types.FindString(c.LocalFlags().FlagUsages()); m != "" {
+			t.Errorf("%s: %s", c.CommandPath(), m)
+		}
+		for _, sub := range c.Commands() {
+			walk(sub)
+		}
+	}
+	walk(rootCmd())
+}
+
+// What was typed wrong is reported in words, and a name that no engine has is refused.
+func TestWrongArguments(t *testing.T) {
+	for args, want := range map[string]string{
+		"reload":                  "no argument is given; usage: ibnetsm reload PID",
+		"run --priority x":        `invalid argument "x" for --priority: not a number from 0 to 255`,
+		"run --sweep 5x":          `invalid argument "5x" for --sweep: not a time such as 30, 30s or 300ms`,
+		"run --poll=-1s":          `invalid argument "-1s" for --poll: not a time such as 30, 30s or 300ms`,
+		"run --sa-key x":          `invalid argument "x" for --sa-key: not a 64 bit number such as 0x0123456789abcdef`,
+		"run --routing ftree,foo": `--routing: routing engine "foo" is unknown; known are minhop, updn, ftree, dor, layered`,
+	} {
+		c := rootCmd()
+		c.SetArgs(strings.Fields(args))
+		if err := c.Execute(); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, want %s", args, err, want)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func TestParseTime(t *testing.T) {
+	for text, want := range map[string]time.Duration{"5": 5 * time.Second, "0": 0, "300ms": 300 * time.Millisecond, "2m": 2 * time.Minute} {
+		if d, err := ParseTime(text); err != nil || d != want {
+			t.Errorf("%s: %v, %v", text, d, err)
+		}
+	}
+	for _, text := range []string{"", "x", "-1s", "-5", "5 s", "1e400"} {
+		if d, err := ParseTime(text); err == nil {
+			t.Errorf("%q is %v", text, d)
+		}
+	}
+}
+
+// What a user typed wrong is reported in words, with what is wanted.
+func TestWrap(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"--number x", `invalid argument "x" for --number: not a number from 0 to 255`},
+		{"--number 300", `invalid argument "300" for --number: not a number from 0 to 255`},
+		{"--time x", `invalid argument "x" for --time: not a time such as 30, 30s or 300ms`},
+		{"--flag=perhaps", `invalid argument "perhaps" for --flag: not yes or no`},
+		{"--none", "unknown flag: --none"},
+		{"sub", "no argument is given; usage: p sub PID"},
+		{"sub 1 2", "2 arguments are given; usage: p sub PID"},
+		{"sub 1 --time 5", "<nil>"},
+	} {
+		var n uint8
+		var d time.Duration
+		p := &cobra.Command{Use: "p", SilenceErrors: true, SilenceUsage: true}
+		p.PersistentFlags().Uint8Var(&n, "number", 0, "")
+		p.PersistentFlags().Bool("flag", false, "")
+		p.PersistentFlags().Var(Time(&d), "time", "")
+		p.AddCommand(&cobra.Command{Use: "sub PID", Args: cobra.ExactArgs(1), RunE: func(*cobra.Command, []string) error { return nil }})
+		Wrap(p, fmt.Errorf)
+		p.SetOut(io.Discard)
+		p.SetArgs(strings.Fields(c.args))
+		if err := p.Execute(); fmt.Sprint(err) != c.want {
+			t.Errorf("%s: %v, want %s", c.args, err, c.want)
+		}
+	}
+}

@@ -67,6 +67,7 @@ func (t trials) run(eth string) {
 		"10.27.0.1 lladdr 80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:df")))
 	t.use(t.pair("27-router-advertisement.ibnetwork"), together(t.prints("ip token get dev "+t.ib, "token ::17 "),
 		t.prints("cat /proc/sys/net/ipv6/conf/"+t.ib+"/ra_defrtr_metric", "2048")))
+	t.use(t.pair("28-link-local.ibnetwork"), t.has(t.ib, "inet 169.254."))
 	t.use(t.pair("31-multirail.ibnetwork"), together(t.has(t.ib, fmt.Sprintf("10.31.%d.17/16", t.rail)), t.has(t.second, "10.31."),
 		t.prints("cat /proc/sys/net/ipv4/conf/"+t.ib+"/arp_ignore", "1")))
 	t.use(t.pair("32-nexthop-rail0.ibnetwork", "33-nexthop-rail1.ibnetwork"), together(t.has(t.ib, "10.32.0.17/16"),
@@ -77,6 +78,8 @@ func (t trials) run(eth string) {
 	t.use(t.pair("35-bond.ibnetwork", "36-bond-ports.ibnetwork"), together(t.has("ipbond", "10.35.0.17/16"),
 		t.prints("cat /sys/class/net/ipbond/bonding/slaves", t.ib+" "+t.second, t.second+" "+t.ib),
 		t.prints("cat /sys/class/net/ipbond/bonding/active_slave", t.ib)))
+	t.use(t.pair("37-bond-timeout.ibnetwork", "36-bond-ports.ibnetwork"), together(t.has("ipbond", "10.37.0.17/16"),
+		t.prints("ip route show dev ipbond 10.37.0.0/16", "rto_min lock 20ms")))
 	t.g.Sh("ip netns add job")
 	t.use(t.pair("42-container.ibnetwork"), func() string {
 		if out := inJob(t.g, "link show job0"); !strings.Contains(out, ",UP") || !strings.Contains(out, "pkey 0x8001") {
@@ -84,6 +87,25 @@ func (t trials) run(eth string) {
 		}
 		return ""
 	})
+	vlan := t.example("64-vlan.ibnetwork", "ens1f0np0", eth)
+	vlan["65-vlan-address.ibnetwork"] = t.example("65-vlan-address.ibnetwork")["65-vlan-address.ibnetwork"]
+	t.use(vlan, together(t.has("storage64", "10.65.0.17/24"), t.prints("ip -d link show dev storage64", "{ 3:3 }")))
+	t.use(t.example("66-vlan-container.ibnetwork", "ens1f0np0", eth), func() string {
+		if out := inJob(t.g, "link show job66"); !strings.Contains(out, ",UP") || !strings.Contains(out, "id 66") {
+			return "job66 in the network namespace job: " + out + t.state(eth).Reason().Text
+		}
+		return ""
+	})
+	lag := t.example("62-roce-lag.ibnetwork", "ens1f0np0", eth, "ens1f1np1", "none")
+	lag["63-roce-lag-bond.ibnetwork"] = t.example("63-roce-lag-bond.ibnetwork")["63-roce-lag-bond.ibnetwork"]
+	t.use(lag, together(func() string { // no switch answers LACP
+		out, _ := t.g.Try("ip", "-o", "address", "show", "dev", "lag0")
+		if !strings.Contains(out, "10.63.0.17/16") {
+			return t.state("lag0").Reason().Text + "\n" + out
+		}
+		return ""
+	}, t.prints("cat /sys/class/net/lag0/bonding/slaves", eth), t.prints("cat /sys/class/net/lag0/bonding/mode", "802.3ad 4"),
+		t.prints("cat /sys/class/net/lag0/bonding/lacp_rate", "fast 1")))
 	// This card has no rings: TestRingsOfDrivers sets those of the example.
 	t.use(t.example("61-rings.ibnetwork", "ens1f0np0", eth), func() string {
 		if a := attr(t.state(eth), "RxBufferSize"); a.Wanted != "8192" || !a.OK() && a.Why.Code != link.CodeUnsupported {

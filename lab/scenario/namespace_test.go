@@ -286,3 +286,75 @@ func TestNetworkNamespace(t *testing.T) {
 		}
 	})
 }
+
+// A daemon in a container's network namespace configures the P_Key child that the daemon outside
+// makes there: an address by DHCP, which stays over its restart and comes back, by itself, after
+// a restart of the driver.
+func TestDaemonInNamespace(t *testing.T) {
+	t.Parallel()
+	const job = "/job" + unitDir
+	c := lab.Config{Userland: lab.Debian, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
+		unitDir + "10-ib0.ibnetwork": "[Match]\nName=ib0\n[Partition]\nPartitionKey=0x8001\nName=job0\nNetworkNamespace=job\n",
+		unitDir + "10-ib1.ibnetwork": "[Match]\nName=ib1\n[Partition]\nPartitionKey=0x8001\nName=far\n",
+		unitDir + "20-far.ibnetwork": "[Match]\nName=far\n[Network]\nAddress=10.12.0.1/24\n",
+		job + "10-job0.ibnetwork":    "[Match]\nName=job0\n[Network]\nDHCP=ipv4\n[DHCPv4]\nClientIdentifier=mac\nUseDNS=no\n",
+	}}
+	if !lab.InGuest() {
+		c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
+	}
+	lab.Run(t, c, func(g *lab.G) {
+		unpack(g)
+		manage(g, defaultPartition+onePartition)
+		d := startDaemon(g)
+		d.configured("far", 20*time.Second)
+		dnsmasq(g, "--interface=far", "--dhcp-authoritative", "--dhcp-range=10.12.0.100,10.12.0.109,1h")
+		g.Sh("ip netns add job; ip -n job link set lo up")
+		inner := &service{g: g, state: "/run/job"}
+		start := func() {
+			inner.p = g.Start("ip", "netns", "exec", "job", "ibnetworkd", "--state-dir", inner.state, "--unit-root", "/job")
+		}
+		start()
+		leased := func(what, want string) (address string) {
+			g.Helper()
+			begin := time.Now()
+			g.WaitFor(40*time.Second, func() string {
+				out := inJob(g, "-4 address show dev job0 dynamic")
+				if f := strings.Fields(out); len(f) > 3 {
+					address = f[3]
+				}
+				st := inner.status("job0")
+				if st.State != link.StateConfigured || !strings.HasPrefix(address, want) || !strings.Contains(attr(st, "DHCP").Actual, address) {
+					return fmt.Sprintf("job0 is %s (%s): %s", st.State, st.Reason().Text, out)
+				}
+				return ""
+			})
+			g.Logf("%s: %s after %v", what, address, time.Since(begin).Round(10*time.Millisecond))
+			g.Sh("ip netns exec job ping -c1 -W5 10.12.0.1")
+			return address
+		}
+		first := leased("a start", "10.12.0.10")
+		if id := " 20:" + strings.TrimPrefix(g.PortGUID("swib0", 1), "0x")[:2]; !strings.Contains(g.Read("/tmp/leases"), id) {
+			g.Errorf("no client identifier begins with%s:\n%s", id, g.Read("/tmp/leases"))
+		}
+
+		_, mark := served(g, 0)
+		inner.kill()
+		if out := inJob(g, "-4 address show dev job0"); !strings.Contains(out, first) {
+			g.Errorf("the address went with the daemon: %s", out)
+		}
+		start()
+		leased("a restart of the daemon", first)
+		if text, _ := served(g, mark); strings.Contains(text, "DHCP") {
+			g.Errorf("a restart of the daemon asked the server:\n%s", text)
+		}
+
+		g.Ctl("del 0")
+		g.Wait("the end of the child", 20*time.Second, func() bool { return inJob(g, "link show job0") == "" })
+		g.Ctl("add 0")
+		leased("a restart of the driver", first)
+
+		if out := g.Exec("ip", "-o", "address"); strings.Contains(out, "job0") {
+			g.Errorf("the child is outside:\n%s", out)
+		}
+	})
+}

@@ -43,6 +43,7 @@ func PlanNetwork(b *Builder, index int, u *units.Unit) {
 		planAdditions(b, index, u)
 	}
 	planDNS(b, index, u)
+	planTimeServers(b, index, u)
 }
 
 // wantedIP is what a unit wants on a link.

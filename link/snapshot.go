@@ -50,6 +50,10 @@ type Host struct {
 	Resolved string `json:"resolved,omitempty"`
 	// ResolvConf reports that /etc/resolv.conf is a symbolic link to ResolvConfFile.
 	ResolvConf bool `json:"resolv_conf,omitempty"`
+	// Timesync reports that systemd-timesyncd runs, and TimeServers which servers of leases it
+	// has; the daemon asks only while there is a lease with time servers.
+	Timesync    bool     `json:"timesync,omitempty"`
+	TimeServers []string `json:"time_servers,omitempty"`
 	// NoIPv6 reports a kernel without IPv6, or with it disabled at boot.
 	NoIPv6 bool `json:"no_ipv6,omitempty"`
 	// EnhancedSwitch reports that ib_ipoib can be loaded without enhanced IPoIB

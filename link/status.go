@@ -81,6 +81,7 @@ const (
 	CodeGatewayUnreached Code = "gateway-unreachable"
 	CodeNoResolved       Code = "no-resolved"
 	CodeResolved         Code = "resolved-refused" // systemd-resolved did not take the name servers; the link is configured all the same
+	CodeNoTimesync       Code = "no-timesyncd"
 	CodeUnsupported      Code = "unsupported"
 )
 

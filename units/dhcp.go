@@ -24,6 +24,7 @@ type DHCPv4 struct {
 	SendDecline      Value[bool]
 	SendRelease      Value[bool]
 	UseDNS           Value[bool]
+	UseNTP           Value[bool]
 	UseDomains       Value[UseDomains]
 	UseMTU           Value[bool]
 	UseRoutes        Value[bool]
@@ -148,6 +149,7 @@ func dhcpv4Section() SectionSpec {
 			boolKey("SendDecline", true, func(d *D) *Value[bool] { return &d.SendDecline }),
 			boolKey("SendRelease", true, func(d *D) *Value[bool] { return &d.SendRelease }),
 			boolKey("UseDNS", true, func(d *D) *Value[bool] { return &d.UseDNS }),
+			boolKey("UseNTP", true, func(d *D) *Value[bool] { return &d.UseNTP }),
 			{Name: "UseDomains", Syntax: "BOOLEAN|route", Values: wordList(useDomainsWords), Networkd: true,
 				apply: scalar(func(d *D) *Value[UseDomains] { return &d.UseDomains }, boolOr(UseDomainsYes, UseDomainsNo, useDomainsWords))},
 			boolKey("UseMTU", true, func(d *D) *Value[bool] { return &d.UseMTU }),

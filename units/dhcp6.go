@@ -24,6 +24,7 @@ type DHCPv6 struct {
 	WithoutRA      Value[DHCPv6Start]
 	UseAddress     Value[bool]
 	UseDNS         Value[bool]
+	UseNTP         Value[bool]
 	UseDomains     Value[UseDomains]
 }
 
@@ -167,6 +168,7 @@ func dhcpv6Section() SectionSpec {
 			enumKey("WithoutRA", true, dhcpv6StartWords, func(d *D) *Value[DHCPv6Start] { return &d.WithoutRA }),
 			boolKey("UseAddress", true, func(d *D) *Value[bool] { return &d.UseAddress }),
 			boolKey("UseDNS", true, func(d *D) *Value[bool] { return &d.UseDNS }),
+			boolKey("UseNTP", true, func(d *D) *Value[bool] { return &d.UseNTP }),
 			{Name: "UseDomains", Syntax: "BOOLEAN|route", Values: wordList(useDomainsWords), Networkd: true,
 				apply: scalar(func(d *D) *Value[UseDomains] { return &d.UseDomains }, boolOr(UseDomainsYes, UseDomainsNo, useDomainsWords))},
 		},

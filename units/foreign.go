@@ -150,14 +150,12 @@ var foreignKeys = map[string]string{
 	"Network.DHCPPrefixDelegation":           noPD,
 	"Network.DHCPv6PrefixDelegation":         noPD,
 	"Network.UseDomains":                     "write UseDomains= in [DHCPv4], [DHCPv6] or [IPv6AcceptRA]",
-	"DHCPv4.UseNTP":                          noNTP,
-	"DHCPv4.RoutesToNTP":                     noNTP,
+	"DHCPv4.RoutesToNTP":                     "no routes are made to time servers; write a [Route]",
 	"DHCPv4.UseHostname":                     noHostname,
 	"DHCPv4.DUIDType":                        "write the identifier with ClientIdentifier=0x",
 	"DHCPv4.DUIDRawData":                     "write the identifier with ClientIdentifier=0x",
 	"DHCPv4.RapidCommit":                     "leases are always requested by four messages",
 	"DHCPv4.MaxAttempts":                     "the client goes on until there is a lease",
-	"DHCPv6.UseNTP":                          noNTP,
 	"DHCPv6.UseHostname":                     noHostname,
 	"DHCPv6.UseDelegatedPrefix":              noPD,
 	"DHCPv6.PrefixDelegationHint":            noPD,
@@ -206,7 +204,7 @@ var foreignKeys = map[string]string{
 }
 
 const (
-	noNTP      = "systemd-timesyncd reads the servers of a link from systemd-networkd only; write NTP= in timesyncd.conf"
+	noNTP      = "write NTP= in timesyncd.conf; servers of leases: UseNTP= in [DHCPv4] and [DHCPv6]"
 	noHostname = "the host's name is never set from a lease; write it with hostnamectl"
 	noTC       = "leave traffic control to systemd-networkd or tc"
 	noWireless = "wireless links are not supported"

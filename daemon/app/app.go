@@ -29,6 +29,7 @@ import (
 	"ibnetworkd/daemon/remote"
 	"ibnetworkd/daemon/resolvconf"
 	"ibnetworkd/daemon/smfeed"
+	"ibnetworkd/daemon/timeservers"
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/filewatch"
 	"ibnetworkd/internal/journal"
@@ -101,6 +102,7 @@ type App struct {
 	feed     *smfeed.Feed
 	env      *envfile.Files
 	resolv   *resolvconf.File
+	time     *timeservers.Service
 	modules  *modload.Loader
 	dhcp     *dhcpclient.Clients
 	probes   *arpprobe.Probers
@@ -202,6 +204,7 @@ func (a *App) build(h host) error {
 	sockets := packet.Opener(filepath.Join(a.o.StateDir, "packet.sock"))
 	a.dhcp = dhcpclient.New(a.log, filepath.Join(a.o.StateDir, dhcpclient.Dir), sockets, rereadLinks)
 	a.probes = arpprobe.New(a.log, sockets, rereadLinks)
+	a.time = timeservers.New(a.log, h.bus, rereadLinks)
 	a.remote = remote.New(a.log, askRemote, func() { inbox.Wake(daemon.Scope{RDMA: true}) })
 	watchdog, _ := sd.SdWatchdogEnabled(false)
 	a.daemon = daemon.New(daemon.Config{
@@ -271,7 +274,8 @@ func askRemote(ctx context.Context, ibdev string, port int) (link.Remote, error)
 
 // system adds to what a system observes what the parts know of its links and ports.
 func (a *App) system(s daemon.System) daemon.System {
-	parts := []func(*link.Snapshot){a.dhcp.Complete, a.probes.Complete, a.remote.Complete, a.managers.Complete}
+	parts := []func(*link.Snapshot){a.dhcp.Complete, a.probes.Complete, a.remote.Complete, a.managers.Complete,
+		a.time.Complete}
 	return countingSystem{daemon.Completed{System: s, Complete: parts}, a.metrics}
 }
 
@@ -283,6 +287,7 @@ func (a *App) observed(v daemon.View) {
 	a.feed.Update(v)
 	a.env.Update(v)
 	a.resolv.Update(v)
+	a.time.Update(v)
 	a.dhcp.Update(v)
 	a.probes.Update(v)
 	a.remote.Update(v)
@@ -324,6 +329,7 @@ func (a *App) tasks(hangup <-chan os.Signal) []task {
 		{name: "port feed", run: a.feed.Run},
 		{name: "environment files", run: a.env.Run},
 		{name: "name servers", run: a.resolv.Run},
+		{name: "time servers", run: a.time.Run},
 		{name: "DHCP clients", run: a.dhcp.Run},
 		{name: "ARP probes", run: a.probes.Run},
 		{name: "other ends of cables", run: a.remote.Run},

@@ -273,14 +273,14 @@ func TestDHCPInstalled(t *testing.T) {
 		"10-ib1.ibnetwork": "[Match]\nName=ib1\n[Network]\nAddress=10.11.0.1/24\nAddress=fd00:11::1/64\n",
 	})
 	if !lab.InGuest() {
-		c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
+		c.Bins = append(c.Bins, debs(t, append(dnsmasqPackages, "systemd-timesyncd")...)...)
 	}
 	lab.Run(t, c, func(g *lab.G) {
 		unpack(g)
 		manage(g, defaultPartition)
 		g.Exec("ibnetctl", "wait-online", "-i", "ib1:routable", "--timeout", "120s")
 		dnsmasq(g, "--interface=ib1", "--dhcp-authoritative", "--dhcp-range=10.11.0.50,10.11.0.59,1h",
-			"--dhcp-range=fd00:11::100,fd00:11::1ff,64,1h")
+			"--dhcp-range=fd00:11::100,fd00:11::1ff,64,1h", "--dhcp-option=option:ntp-server,10.11.0.123")
 		if !within(90*time.Second, func() bool {
 			return strings.HasPrefix(leasedAddress(g, "ib0"), "10.11.0.5") && strings.HasPrefix(address6(g, "ib0"), "fd00:11::1")
 		}) {
@@ -293,6 +293,7 @@ func TestDHCPInstalled(t *testing.T) {
 			g.Errorf("packet sockets: %s", out)
 		}
 		// A renewal is of both leases; the kernel drops that of IPv4, whose sender is an address of this host, too.
+		timeServers(g)
 		// Without a bus ibnetctl calls the daemon on its socket, which other users may not.
 		for _, env := range []string{"", "DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent "} {
 			_, mark := served(g, 0)
@@ -312,4 +313,27 @@ func TestDHCPInstalled(t *testing.T) {
 			g.Errorf("renew of a link without a client: %v\n%s", err, out)
 		}
 	})
+}
+
+// timeServers has systemd-timesyncd begin after the lease: it gets the time servers, also after a
+// restart, and loses them with UseNTP=no.
+func timeServers(g *lab.G) {
+	g.Helper()
+	has := func(what, want string) {
+		g.Helper()
+		g.WaitFor(60*time.Second, func() string {
+			out, _ := g.Try("busctl", "get-property", "org.freedesktop.timesync1", "/org/freedesktop/timesync1",
+				"org.freedesktop.timesync1.Manager", "RuntimeNTPServers")
+			if strings.TrimSpace(out) != want {
+				return what + ": systemd-timesyncd has " + out
+			}
+			return ""
+		})
+	}
+	g.Sh("systemd-sysusers systemd-timesync.conf && systemctl reload dbus && systemctl daemon-reload && systemctl start systemd-timesyncd")
+	has("started", `as 1 "10.11.0.123"`)
+	g.Sh("systemctl restart systemd-timesyncd")
+	has("restarted", `as 1 "10.11.0.123"`)
+	g.Sh("sed -i 's/^UseDNS=no/&\\nUseNTP=no/' %s10-ib0.ibnetwork && ibnetctl reload", unitDir)
+	has("UseNTP=no", "as 0")
 }

@@ -18,7 +18,7 @@ type dhcpKey struct {
 const (
 	whyNoDHCPKey     = "[%s] has no key for it"
 	whyAskAlways     = "ibnetworkd asks until a server answers"
-	whyUnused        = "ibnetworkd uses neither time servers nor host names of leases"
+	whyUnused        = "ibnetworkd uses no host names of leases"
 	whyNetworkdAlone = "netplan gives it to systemd-networkd alone"
 	whyNoDHCP        = "for DHCP, which the link does not use"
 )
@@ -256,9 +256,10 @@ func ifcfgDHCPKey(d *draft, v variables, a *variable) {
 // netplanDHCP4 and netplanDHCP6 are keys of dhcp4-overrides and dhcp6-overrides.
 var (
 	netplanDHCP4 = map[string]dhcpKey{"use-dns": {"UseDNS", boolean}, "use-domains": {"UseDomains", boolOrRoute},
-		"use-mtu": {"UseMTU", boolean}, "use-routes": {"UseRoutes", boolean}, "route-metric": {"RouteMetric", decimalNumber},
-		"send-hostname": {"SendHostname", boolean}, "hostname": {"Hostname", verbatim}}
-	netplanDHCP6 = map[string]dhcpKey{"use-dns": {"UseDNS", boolean}, "use-domains": {"UseDomains", boolOrRoute},
+		"use-ntp": {"UseNTP", boolean}, "use-mtu": {"UseMTU", boolean}, "use-routes": {"UseRoutes", boolean},
+		"route-metric": {"RouteMetric", decimalNumber}, "send-hostname": {"SendHostname", boolean}, "hostname": {"Hostname", verbatim}}
+	netplanDHCP6 = map[string]dhcpKey{"use-dns": {"UseDNS", boolean}, "use-ntp": {"UseNTP", boolean},
+		"use-domains":   {"UseDomains", boolOrRoute},
 		"send-hostname": {"SendHostname", boolean}, "hostname": {"Hostname", verbatim}}
 )
 
@@ -312,7 +313,7 @@ func netplanDHCP(d *draft, all *netplanDevice, n *ynode) {
 		}
 		for _, k := range n.kids {
 			b, isBool := boolean(k.value)
-			unused := isBool && b == "no" && (k.key == "use-ntp" || k.key == "use-hostname")
+			unused := isBool && b == "no" && k.key == "use-hostname"
 			switch _, known := keys[k.key]; {
 			case !on(family) && (known || unused):
 				k.unneeded(whyNoDHCP)
@@ -522,7 +523,7 @@ func networkdClient(d *draft, e *entry, all []*entry, four, six bool) *section {
 	case !four && !six:
 		e.unneeded("for DHCP and router advertisements")
 		return nil
-	case ok && b == "no" && (e.key == "UseNTP" || e.key == "UseHostname"):
+	case ok && b == "no" && e.key == "UseHostname":
 		e.unneeded(whyUnused)
 		return nil
 	case own && e.key == "WithoutRA" && e.value == "": // the default

@@ -1,0 +1,184 @@
+// Package timeservers hands the time servers of leases to systemd-timesyncd.
+package timeservers
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"ibnetworkd/daemon"
+	"ibnetworkd/daemon/plan"
+	"ibnetworkd/internal/backoff"
+	"ibnetworkd/internal/busconn"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+const (
+	name    = "org.freedesktop.timesync1"
+	object  = "/org/freedesktop/timesync1"
+	manager = "org.freedesktop.timesync1.Manager"
+
+	patience = 5 * time.Second  // for an answer
+	again    = 30 * time.Second // after one that did not come, or a refusal
+)
+
+// Service is the hand-over.
+type Service struct {
+	log    *slog.Logger
+	bus    string
+	reread func(links map[int]bool)
+	last   want // belongs to Update
+	want   chan want
+
+	mu      sync.Mutex // guards what follows
+	running bool       // systemd-timesyncd is on the bus
+	given   []string   // what it has, without those of its own file
+}
+
+type want struct {
+	servers []string
+	links   map[int]bool // that have them
+}
+
+// New makes a Service on a bus, "" for the system bus. reread is called with the links whose
+// status changes.
+func New(log *slog.Logger, bus string, reread func(links map[int]bool)) *Service {
+	return &Service{log: log, bus: bus, reread: reread, want: make(chan want, 1)}
+}
+
+// Update takes what the loop has observed. It never blocks, and belongs to one goroutine.
+func (s *Service) Update(v daemon.View) {
+	if v.Snapshot == nil {
+		return
+	}
+	w := want{links: map[int]bool{}}
+	w.servers = link.TimeServers(v.Snapshot, func(l *link.Link) *units.Unit { return plan.Served(v.Snapshot, v.Governing, l) })
+	if slices.Equal(w.servers, s.last.servers) {
+		return
+	}
+	for i := range v.Snapshot.Links {
+		if l := &v.Snapshot.Links[i]; l.DHCP != nil || l.DHCP6 != nil {
+			w.links[l.Index] = true
+		}
+	}
+	s.last = w
+	daemon.Replace(s.want, w)
+}
+
+// Complete adds to a snapshot whether systemd-timesyncd runs and what it was given.
+func (s *Service) Complete(snap *link.Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	snap.Host.Timesync, snap.Host.TimeServers = s.running, s.given
+}
+
+func (s *Service) set(running bool, given []string, w want) {
+	s.mu.Lock()
+	same := running == s.running && slices.Equal(given, s.given)
+	s.running, s.given = running, given
+	s.mu.Unlock()
+	if !same {
+		s.reread(w.links)
+	}
+}
+
+// Run hands the servers over until ctx ends. The bus is joined when there is a first server.
+func (s *Service) Run(ctx context.Context) error {
+	var w want
+	pause := backoff.Pause{Socket: backoff.SystemBus}
+	for {
+		for len(w.servers) == 0 {
+			select {
+			case <-ctx.Done():
+				return nil
+			case w = <-s.want:
+			}
+		}
+		if s.follow(ctx, &w) {
+			pause.Reset()
+		}
+		s.set(false, nil, w)
+		if !pause.Wait(ctx) {
+			return nil
+		}
+		select {
+		case w = <-s.want:
+		default:
+		}
+	}
+}
+
+// follow is one life of a connection, and reports whether there was one.
+func (s *Service) follow(ctx context.Context, w *want) (joined bool) {
+	conn, err := busconn.Join(ctx, busconn.Config{Address: s.bus})
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	signals := make(chan *dbus.Signal, 16)
+	conn.Signal(signals)
+	owner, err := conn.TrustOwner(ctx, name)
+	if err != nil {
+		return false
+	}
+	var given []string
+	warned := false
+	for {
+		var retry <-chan time.Time
+		if owner != "" && !slices.Equal(given, w.servers) {
+			if err := hand(ctx, conn.Conn, w.servers); err == nil {
+				given, warned = w.servers, false
+			} else if retry = time.After(again); !warned {
+				warned = true
+				s.log.Warn("systemd-timesyncd does not take the time servers of leases, will retry", "servers", w.servers, "error", err)
+			}
+		}
+		s.set(owner != "", given, *w)
+		select {
+		case <-ctx.Done():
+			return true
+		case *w = <-s.want:
+		case <-retry:
+		case sig, ok := <-signals:
+			if !ok {
+				return true
+			}
+			if sig.Name == "org.freedesktop.DBus.NameOwnerChanged" && len(sig.Body) == 3 {
+				owner, _ = sig.Body[2].(string)
+				given = nil // another one has none
+			}
+		}
+	}
+}
+
+// hand sets the servers. Those of timesyncd.conf stay before them: systemd-timesyncd queries
+// none of its file while it has others that were set so.
+func hand(ctx context.Context, conn *dbus.Conn, servers []string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	o := conn.Object(name, object)
+	all := []string{}
+	if len(servers) > 0 {
+		var v dbus.Variant
+		err := o.CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", dbus.FlagNoAutoStart, manager, "SystemNTPServers").Store(&v)
+		if err != nil {
+			return fmt.Errorf("SystemNTPServers: %w", err)
+		}
+		own, _ := v.Value().([]string)
+		for _, a := range slices.Concat(own, servers) {
+			if !slices.Contains(all, a) {
+				all = append(all, a)
+			}
+		}
+	}
+	if err := o.CallWithContext(ctx, manager+".SetRuntimeNTPServers", dbus.FlagNoAutoStart, all).Err; err != nil {
+		return fmt.Errorf("SetRuntimeNTPServers: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,132 @@
+package timeservers
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"ibnetworkd/daemon"
+	"ibnetworkd/internal/busconn/bustest"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// timesyncd is systemd-timesyncd of a test, with one server in its file.
+type timesyncd struct {
+	mu    sync.Mutex
+	calls [][]string
+}
+
+func (d *timesyncd) SetRuntimeNTPServers(servers []string) *dbus.Error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls = append(d.calls, servers)
+	return nil
+}
+
+func (*timesyncd) Get(string, string) (dbus.Variant, *dbus.Error) {
+	return dbus.MakeVariant([]string{"ntp.example"}), nil
+}
+
+func (d *timesyncd) start(t *testing.T, b *bustest.Bus) *dbus.Conn {
+	t.Helper()
+	c := b.Dial()
+	for iface, methods := range map[string]map[string]any{
+		manager: {"SetRuntimeNTPServers": d.SetRuntimeNTPServers}, "org.freedesktop.DBus.Properties": {"Get": d.Get}} {
+		if err := c.ExportMethodTable(methods, object, iface); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.RequestName(name, dbus.NameFlagDoNotQueue); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// systemd-timesyncd gets the servers of all leases in the order of the links after those of its
+// file, again when it has restarted, and none any more when the leases have ended.
+func TestService(t *testing.T) {
+	b := bustest.Start(t)
+	var rereads sync.Map
+	s := New(slog.New(slog.DiscardHandler), b.Addr, func(links map[int]bool) {
+		for i := range links {
+			rereads.Store(i, true)
+		}
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	update := func(text string, servers ...string) {
+		v := daemon.View{Snapshot: &link.Snapshot{}, Governing: link.Governing{Links: map[int]link.Governed{}}}
+		for i, a := range servers {
+			u, _ := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=*\n[Network]\nDHCP=ipv4\n"+text))
+			v.Snapshot.Links = append(v.Snapshot.Links, link.Link{Index: 4 + i, Name: "ib0", Type: link.ARPHRDInfiniBand,
+				DHCP: &link.DHCP{State: link.DHCPBound, Lease: &link.Lease{NTP: []netip.Addr{netip.MustParseAddr(a)}}}})
+			v.Governing.Links[4+i] = link.Governed{Unit: u}
+		}
+		s.Update(v)
+	}
+	wait := func(what string, d *timesyncd, want ...string) {
+		t.Helper()
+		var got []string
+		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			d.mu.Lock()
+			n := len(d.calls)
+			if n > 0 {
+				got = d.calls[n-1]
+			}
+			d.mu.Unlock()
+			if n > 0 && slices.Equal(got, want) {
+				return
+			}
+		}
+		t.Fatalf("%s: %q, want %q", what, got, want)
+	}
+	host := func(what string, running bool, given ...string) {
+		t.Helper()
+		var snap link.Snapshot
+		for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			if s.Complete(&snap); snap.Host.Timesync == running && slices.Equal(snap.Host.TimeServers, given) {
+				return
+			}
+		}
+		t.Fatalf("%s: %v %q", what, snap.Host.Timesync, snap.Host.TimeServers)
+	}
+	update("", "10.0.0.1", "10.0.0.2", "10.0.0.1")
+	host("before systemd-timesyncd", false)
+	first := &timesyncd{}
+	c := first.start(t, b)
+	wait("it starts", first, "ntp.example", "10.0.0.1", "10.0.0.2")
+	host("it has them", true, "10.0.0.1", "10.0.0.2")
+	for i := range 3 {
+		if _, ok := rereads.Load(4 + i); !ok {
+			t.Errorf("link %d is not read again", 4+i)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	host("it stops", false)
+	second := &timesyncd{}
+	second.start(t, b)
+	wait("it starts again", second, "ntp.example", "10.0.0.1", "10.0.0.2")
+	update("[DHCPv4]\nUseNTP=no\n", "10.0.0.1")
+	wait("UseNTP=no", second)
+	update("", "10.0.0.3")
+	wait("another lease", second, "ntp.example", "10.0.0.3")
+	update("")
+	wait("no lease", second)
+	host("no lease", true)
+}

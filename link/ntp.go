@@ -1,0 +1,64 @@
+package link
+
+import (
+	"slices"
+	"strings"
+
+	"ibnetworkd/units"
+)
+
+// maxTimeServers bounds the time servers of a link.
+const maxTimeServers = 8
+
+// TimeServers are the time servers of the leases that units use, in the order of the links.
+func TimeServers(s *Snapshot, unit func(*Link) *units.Unit) (out []string) {
+	for i := range s.Links {
+		addNew(&out, s.Links[i].timeServers(unit(&s.Links[i]))...)
+	}
+	return out
+}
+
+func (l *Link) timeServers(u *units.Unit) (out []string) {
+	use := func(x *Lease, use bool) {
+		if x == nil || !use {
+			return
+		}
+		for _, a := range x.NTP[:min(len(x.NTP), maxTimeServers)] {
+			if a.Is6() && a.IsLinkLocalUnicast() {
+				a = a.WithZone(l.Name)
+			}
+			addNew(&out, a.String())
+		}
+	}
+	if u != nil {
+		use(l.leaseFor(u), u.DHCPv4.UseNTP.Or(true))
+		use(l.lease6For(u), u.DHCPv6.UseNTP.Or(true))
+	}
+	return out
+}
+
+// planTimeServers shows which time servers of the leases systemd-timesyncd has. Where it does
+// not run that is a reason only if the unit asks for it: most hosts have another time service.
+func planTimeServers(b *Builder, index int, u *units.Unit) {
+	l := b.Link(index)
+	want := l.timeServers(u)
+	if len(want) == 0 {
+		return
+	}
+	a := Attribute{Name: "NTP", Wanted: strings.Join(want, " ")}
+	have := slices.DeleteFunc(slices.Clone(want), func(s string) bool { return !slices.Contains(b.Base.Host.TimeServers, s) })
+	a.Actual = strings.Join(have, " ")
+	switch {
+	case b.Base.Host.Timesync:
+		if a.Actual != a.Wanted {
+			a.Why = Reason{Code: CodeNoTimesync, Text: "systemd-timesyncd has not taken the time servers of the lease",
+				Next: "journalctl -u ibnetworkd"}
+		}
+	case u.DHCPv4.UseNTP.V || u.DHCPv6.UseNTP.V:
+		a.Why = Reason{Code: CodeNoTimesync, Text: "systemd-timesyncd does not run: the time servers of the lease have no effect",
+			Next: "systemctl enable --now systemd-timesyncd; or write them for the time service of this host, and UseNTP=no"}
+	default:
+		return // the line DHCP has them
+	}
+	b.Attr(index, a)
+}

@@ -185,7 +185,7 @@ func (d *Daemon) result(op link.Op, unit string, err error) *absence {
 	return nil
 }
 
-// keepAgain is how long after a file could not be written it is tried again: nothing
+// keepAgain is how long after a file could not be written it is retried: nothing
 // reports that a disk has space again.
 const keepAgain = time.Second
 

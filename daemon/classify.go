@@ -66,7 +66,7 @@ func classify(op link.Op, err error) (verdict, link.Reason) {
 		switch {
 		case is(unix.EEXIST):
 			return verdictRetry, say(link.CodeRetry, "ip route show "+o.Route.Dst.String()+"; give one of the two another Metric=",
-				"another route to %s with metric %d is there already", o.Route.Dst, o.Route.Metric)
+				"another route to %s with metric %d exists", o.Route.Dst, o.Route.Metric)
 		case o.Route.NextHopID != 0 && is(unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EINVAL):
 			return verdictRetry, say(link.CodeRetry,
 				"check NextHop=, Scope= and PreferredSource= against \"ip nexthop show\" and the addresses of this host",

@@ -10,7 +10,7 @@ import (
 	"ibnetworkd/link"
 )
 
-// firstLinks is how many links the first cycle is content with.
+// firstLinks is how many links the first cycle configures.
 const firstLinks = 16
 
 // unfinished is what a cycle leaves to the next: the first of the two at the start

@@ -200,7 +200,7 @@ func New(cfg Config) *Daemon {
 	}
 }
 
-// Report is everything that is said now.
+// Report is all that is reported at present.
 func (d *Daemon) Report() link.Report {
 	d.repMu.RLock()
 	defer d.repMu.RUnlock()

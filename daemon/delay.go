@@ -9,7 +9,7 @@ import (
 	"ibnetworkd/link"
 )
 
-// Back-off of failed operations: what may pass is tried again soon, what was
+// Back-off of failed operations: what may pass is retried soon, what was
 // refused now and then. Nothing is given up for good.
 const (
 	retryFirst  = 500 * time.Millisecond
@@ -64,7 +64,7 @@ func (x *delay) disturbed() bool {
 // delays are the operations not to be tried now, by link.DelayKey.
 type delays struct {
 	m map[string]*delay
-	// last remembers those that have been let go, so that failing again waits
+	// last remembers those that are planned again, so that another failure waits
 	// longer, for as long as the longest wait.
 	last map[string]*delay
 	// down are the links that were taken down in the present cycle.

@@ -6,6 +6,6 @@
 // The loop knows the system through the interface System. Kernel is the real
 // one; the tests have one in memory. All decisions are made in daemon/plan and
 // the packages that it joins; this package carries them out, sorts what failed into
-// what is tried again and what is refused, keeps the record of what was made,
+// what is retried and what is refused, keeps the record of what was made,
 // and says what has changed.
 package daemon

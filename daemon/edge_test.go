@@ -105,7 +105,7 @@ func TestStore(t *testing.T) {
 	if _, err := ReadReport(dir); err == nil {
 		t.Error("the report of the earlier run is still there")
 	}
-	// A torn or foreign record: nothing is ours, and it is said.
+	// A torn or foreign record: nothing is ours, and it is reported.
 	if err := os.WriteFile(filepath.Join(dir, RecordFile), []byte(`{"schema":1,"lin`), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -16,10 +16,10 @@ import (
 // logKey is the key of d.logKey for a matter of a link, "" for none.
 func logKey(name, about string) string { return name + "\x00" + about }
 
-// forgetLog has the next word about a matter logged, whatever was the last.
+// forgetLog makes logOnce log the next text about a matter, even if it is the last one.
 func (d *Daemon) forgetLog(name, about string) { delete(d.logged, logKey(name, about)) }
 
-// logOnce logs what was not the last thing said about the matter.
+// logOnce logs a text that is not the last one logged about the matter.
 func (d *Daemon) logOnce(name, about, text string, level slog.Level, args ...any) {
 	key := logKey(name, about)
 	if d.logged[key] == text {

@@ -27,7 +27,7 @@ func (d *Daemon) Ready() <-chan struct{} { return d.ready }
 func (d *Daemon) Run(ctx context.Context) error {
 	var err error
 	if d.rec, err = d.cfg.Store.LoadRecord(); err != nil {
-		d.log.Warn("the record of what was made cannot be read: what an earlier run made counts as foreign", "error", err)
+		d.log.Warn("the record of what was made cannot be read: what an earlier run made stays, as if other programs had made it", "error", err)
 	}
 	port := time.NewTimer(time.Hour)
 	retry := time.NewTimer(time.Hour)

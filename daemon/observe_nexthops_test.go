@@ -101,7 +101,7 @@ func TestNextHopsAreFollowed(t *testing.T) {
 	if !changed.links[s.Links[0].Index] {
 		t.Errorf("not planned again: %+v", changed)
 	}
-	// What may have been refused for what other nexthops were is tried again.
+	// What may have been refused for what other nexthops were is retried.
 	for i, op := range ops {
 		if _, delayed := d.delayed.reasons()[link.DelayKey(op)]; delayed != (i < 2) {
 			t.Errorf("%s: delayed %v", op, delayed)

@@ -60,7 +60,7 @@ func TestUnpluggedPort(t *testing.T) {
 }
 
 // During a takeover the ports of one fabric have the SM LIDs of two managers: that
-// they are on two fabrics is said only when it lasts, and at once of a LID on both.
+// they are on two fabrics is reported only when it lasts, and at once of a LID on both.
 func TestTakeoverIsOneFabric(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sys := system(t, 2)

@@ -61,7 +61,7 @@ func TestBusIsSilent(t *testing.T) {
 		if d := time.Since(start); d != moment {
 			t.Errorf("300 looks wait %v, want %v", d, moment)
 		}
-		// One that refuses is tried again by the next look.
+		// One that refuses is retried by the next look.
 		answer <- errors.New("no bus")
 		synctest.Wait()
 		go func() { answer <- errors.New("no bus again") }()

@@ -25,7 +25,7 @@ type memory struct {
 	ops   []string
 	looks int
 	blind error       // of the looks
-	wake  func(Scope) // hears of every operation, as rtnetlink reports
+	wake  func(Scope) // receives every operation, as rtnetlink reports
 }
 
 func (s *memory) Observe(Scope, Needs) (*link.Snapshot, error) {

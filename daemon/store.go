@@ -66,7 +66,7 @@ func NewStore(dir string) (*Store, error) {
 	return s, s.RemoveReport()
 }
 
-// Close gives the directory free.
+// Close unlocks the directory.
 func (s *Store) Close() error {
 	if s.lock == nil {
 		return nil

@@ -22,11 +22,11 @@ const UnitCopies = "units"
 
 // copies keeps the files in force below dir, by the same paths; "" keeps none.
 type copies struct {
-	dir  string
-	root string // what the paths of units begin with
-	log  *slog.Logger
-	sums map[string][sha256.Size]byte // of what is below dir
-	said string
+	dir    string
+	root   string // what the paths of units begin with
+	log    *slog.Logger
+	sums   map[string][sha256.Size]byte // of what is below dir
+	logged string                       // the last text in the log
 }
 
 // maxCopies and maxCopied bound the copies in files and bytes: /run is memory.
@@ -123,9 +123,9 @@ func (c *copies) fail(err error) {
 	if err != nil {
 		text = err.Error()
 	}
-	if text != "" && text != c.said && c.log != nil {
+	if text != "" && text != c.logged && c.log != nil {
 		c.log.Warn("the unit files in force cannot be copied", "error", err, "effect",
 			"a file that is broken when ibnetworkd starts again has no last good version")
 	}
-	c.said = text
+	c.logged = text
 }

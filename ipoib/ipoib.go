@@ -80,7 +80,7 @@ func planGUID(b *link.Builder, index int, w Want) {
 	}
 	op := link.SetGUID{On: b.Model.Target(l), Addr: addr}
 	if why, delayed := b.Delayed[link.DelayKey(op)]; delayed {
-		// Not even taken down: the address was refused before.
+		// The link stays up: the address was refused before.
 		a.Why = why
 		b.Block(op.On, op, false, why)
 		return

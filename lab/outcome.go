@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// tooSlow is said of a test that is skipped in the end for its guest's slowness.
+// tooSlow is the reason of a test that is skipped in the end for its guest's slowness.
 const tooSlow = "lab: too slow on the kernel with the checkers: what it reported until then was checked, its end was not"
 
 // outcome reports what was wrong with a guest that has ended, "" if nothing.

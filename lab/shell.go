@@ -89,7 +89,7 @@ func Shell(ctx context.Context, out io.Writer, c Config) error {
 	return nil
 }
 
-// ShellOnFabric is Shell in a guest with one adapter, which hangs on a simulated
+// ShellOnFabric is Shell in a guest with one adapter, which is attached to a simulated
 // fabric: text is in ibnetdiscover's format, and at is a free port of one of its
 // switches or a port of an adapter, whose place the guest takes, such as
 // "S-0001/19"; "" is the place of the first adapter.

@@ -83,7 +83,7 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 		}
 		fitBond(b, l, m, op)
 		if why, delayed := b.Delayed[DelayKey(op)]; delayed {
-			// Not even taken down: it was refused before.
+			// The link stays up: this was refused before.
 			block(op, why.Code == CodeInProgress, why)
 			return
 		}

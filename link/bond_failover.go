@@ -58,7 +58,7 @@ const CodeSameSwitch Code = "same-switch"
 // NotChecked is the actual value of an attribute that is not known.
 const NotChecked = "not checked"
 
-// planSwitches says whether the slaves of a bond hang on several switches.
+// planSwitches says whether the slaves of a bond are connected to several switches.
 func planSwitches(s *Snapshot, bond *Link, slaves []*Link) Attribute {
 	a := Attribute{Name: "Switches"}
 	on := map[ib.GUID]Remote{}

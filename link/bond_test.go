@@ -74,7 +74,7 @@ func TestCarrierOfBond(t *testing.T) {
 	}
 }
 
-// Whether the slaves hang on several switches is known when all of them were asked.
+// Whether the slaves are attached to several switches is known when all of them were asked.
 func TestSwitches(t *testing.T) {
 	sw := func(node ib.GUID, port int) Remote {
 		return Remote{Node: node, Switch: true, Name: "leaf1", Port: port}

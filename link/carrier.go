@@ -60,7 +60,7 @@ func CarrierReason(s *Snapshot, l *Link) Reason {
 	}
 	return Reason{Code: CodeJoin, Text: what + "the subnet manager has not answered yet, has no such group, or refused the join",
 		Next: fmt.Sprintf(
-			"ibnetctl diagnose %s asks whether it lives; if it does: %s; dmesg | grep 'multicast join' has the status",
+			"ibnetctl diagnose %s queries it; if it answers: %s; dmesg | grep 'multicast join' has the status",
 			port,
 			p.GroupStep(key),
 		)}

@@ -11,7 +11,7 @@ import (
 // State is the administrative state of a link, in systemd-networkd's words
 // (networkctl(1)), of which "initialized" and "linger" do not occur: a link is
 // decided on at once, and one that is gone is gone. There is no end in "failed":
-// a failed link is tried again on the next event and with back-off.
+// a failed link is retried on the next event and with back-off.
 type State string
 
 // The states of a link.

@@ -12,7 +12,7 @@ const (
 	// AnswerLife is how long an answer may be old to found a start on.
 	AnswerLife = 1500 * time.Millisecond
 	// ServedInterval is how often the master that serves a port is asked
-	// whether it lives.
+	// whether it answers.
 	ServedInterval = 10 * time.Second
 	// MasterLife is how long an answer names the master of a port.
 	MasterLife = 3 * ServedInterval

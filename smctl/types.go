@@ -428,7 +428,7 @@ const (
 	PhaseMaster     Phase = "master"      // the local one reports that it is master
 	PhaseStandby    Phase = "standby"     // the local one runs, another is master
 	PhaseStopping   Phase = "stopping"    // the worker is being stopped
-	PhaseBackingOff Phase = "backing-off" // the worker failed and is tried again later
+	PhaseBackingOff Phase = "backing-off" // the worker failed and is retried later
 	PhaseStopped    Phase = "stopped"     // stopped by hand
 	PhaseNoQP0      Phase = "no-qp0"      // the port carries no subnet management packets
 	PhaseSMDisabled Phase = "sm-disabled" // the firmware forbids a subnet manager (IsSMDisabled)

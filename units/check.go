@@ -511,8 +511,7 @@ func (p *parser) checkRoCE() {
 	}
 	if r.DSCP.Set && r.TypeOfService.Set && r.TypeOfService.V>>2 != r.DSCP.V {
 		p.at("RoCE", "DSCP").problem(r.DSCP.Pos, Warning, "TypeOfService= is used",
-			"DSCP=%d is a type of service of %d, but TypeOfService= says %d "+
-				"(%s)", r.DSCP.V, r.DSCP.V<<2, r.TypeOfService.V, r.TypeOfService.Pos)
+			"DSCP=%d means TypeOfService=%d, but TypeOfService=%d is set (%s)", r.DSCP.V, r.DSCP.V<<2, r.TypeOfService.V, r.TypeOfService.Pos)
 	}
 	if g := r.GIDIndex; g.Set && !p.u.hasIPv4Address() {
 		p.at("RoCE", "GIDIndex").problem(g.Pos, Warning, "it has no effect",

@@ -74,7 +74,7 @@ func parsePrefix(s string) (p netip.Prefix, bare bool, err error) {
 					return p, false, fmt.Errorf("%q has a netmask; write %s/%d", ib.Clip(s), a, ones)
 				}
 			}
-			return p, false, fmt.Errorf("%q has the prefix length %q, allowed is 0 to %d", ib.Clip(s), ib.Clip(length), bits)
+			return p, false, fmt.Errorf("%q: prefix length %q is out of range, 0 to %d", ib.Clip(s), ib.Clip(length), bits)
 		}
 		bits = int(n)
 	}

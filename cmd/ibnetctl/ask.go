@@ -19,7 +19,7 @@ import (
 const askLimit = 4 * time.Second
 
 // askManagers asks the subnet manager of each Active InfiniBand port whether it
-// lives: an Active port proves only that one once did.
+// answers: an Active port proves only that one once did.
 func askManagers(ctx context.Context, s *link.Snapshot) map[string]diagnose.Asked {
 	out := map[string]diagnose.Asked{}
 	for d, p := range s.Ports() {

@@ -370,7 +370,7 @@ func (a *app) printPlan(ctx context.Context, sys *system) error {
 	return nil
 }
 
-// printNotices prints what is said of units and the host as a whole.
+// printNotices prints what is reported of units and the host as a whole.
 func (a *app) printNotices(prefix string, notices []link.Notice) {
 	for _, n := range notices {
 		a.say("", 2, a.paint(soso, prefix+n.Text))

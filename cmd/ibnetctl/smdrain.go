@@ -57,7 +57,7 @@ func (a *app) drain(ctx context.Context, socket, verb string, args []string) err
 	if len(args) > 0 {
 		word = args[0]
 		if strings.TrimSpace(word) != word || word == "" || strings.ContainsAny(word, "\r\n") || len(verb)+len(word)+2 > control.MaxAsk {
-			return fail(exitUsage, "%q is no name or GUID of a switch", word)
+			return fail(exitUsage, "%q is not the name or GUID of a switch", word)
 		}
 	}
 	sockets := []string{socket}
@@ -116,7 +116,7 @@ func (a *app) showDrains(out answer.Drains) error {
 		if len(n.Drained) == 0 {
 			a.field("Drained", "nothing")
 		} else if n.State != "Master" {
-			a.field("Note", "this one is not the master; it routes around them when it is")
+			a.field("Note", "this subnet manager is not the master; it avoids them after it becomes the master")
 		}
 	}
 	return err

@@ -100,7 +100,7 @@ func TestHintsOfManager(t *testing.T) {
 	})
 }
 
-// Of a manager that has ended it is said that it does not answer, not of which host it is.
+// Of a manager that has ended it is reported that it does not answer, not of which host it is.
 func TestHintsOfAnEndedManager(t *testing.T) {
 	managedUntil(t, gen.FatTree2(8, 4), engine.Config{Partitions: partition.Default()}, func(t *testing.T, conn probe.Conn, end func()) {
 		end()
@@ -196,7 +196,7 @@ func TestHintFiles(t *testing.T) {
 		t.Errorf("exit status %d, %s\n%s", code, e, out)
 	}
 	for word, want := range map[string]string{"H-00001": `--drained: "H-00001" is no switch`,
-		"none": `--drained: "none" is no name, GUID or LID in the fabric`} {
+		"none": `--drained: "none" is not a name, GUID or LID in the fabric`} {
 		if _, _, e := ctl(t, 0, append(args, "--drained", word)...); e != want {
 			t.Errorf("%s: %s", word, e)
 		}

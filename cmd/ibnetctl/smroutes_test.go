@@ -96,8 +96,8 @@ func TestExplainMistakes(t *testing.T) {
 		code int
 		want string
 	}{
-		{"H-00001 nobody --file " + file, exitNoSuch, `"nobody" is no name, GUID or LID in the fabric`},
-		{"H-00001 H-0000 --file " + file, exitNoSuch, `"H-0000" is no name, GUID or LID in the fabric; similar: H-00001 (`},
+		{"H-00001 nobody --file " + file, exitNoSuch, `"nobody" is not a name, GUID or LID in the fabric`},
+		{"H-00001 H-0000 --file " + file, exitNoSuch, `"H-0000" is not a name, GUID or LID in the fabric; similar: H-00001 (`},
 		{"H-00001 1 --file " + file, exitUsage, `"H-00001" and "1" are the same port, H-00001[1]`},
 		{"H-00001 2 --routing nonesuch --file " + file, exitUsage,
 			"--routing=nonesuch: unknown engine; known are minhop, updn, ftree, dor, layered"},
@@ -224,7 +224,7 @@ func TestWhatIfScreens(t *testing.T) {
 		{[]string{"--drain", "H-00001"}, exitUsage, `--drain: "H-00001" is no switch`},
 		{[]string{"--off", "S-0001[2]"}, exitNoSuch, `--off: "S-0001[2]" names a port; to cut its cable: --cut`},
 		{[]string{"--cut", "S-0001"}, exitUsage, `--cut: S-0001 has several ports: name one as in "S-0001[1]"`},
-		{[]string{"--cut", "nobody[1]"}, exitNoSuch, `--cut: "nobody" is no name, GUID or LID in the fabric`},
+		{[]string{"--cut", "nobody[1]"}, exitNoSuch, `--cut: "nobody" is not a name, GUID or LID in the fabric`},
 	} {
 		code, _, e := ctl(t, 0, append([]string{"sm", "whatif", "--file", tree}, tt.args...)...)
 		if code != tt.code || e != tt.want {
@@ -249,7 +249,7 @@ func heavy(f *fabric.Fabric, name string) (out []guidfile.Weight) {
 }
 
 // What is foretold of a live fabric is what the subnet manager then does, with hints and
-// drained switches too. Without the manager's own account they are missed, and that is said.
+// drained switches too. Without the manager's own account they are missed, and that is reported.
 func TestWhatIfLive(t *testing.T) {
 	f := gen.FatTree2(8, 4)
 	guid := func(name string) ib.GUID {

@@ -73,7 +73,7 @@ func flakyModule(t *testing.T) {
 	t.Setenv("GOWORK", "off")
 }
 
-// What fails is said to have failed, whether a test or the package around it did.
+// What fails is reported to have failed, whether a test or the package around it did.
 func TestFlakesCommand(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles tests")

@@ -49,7 +49,7 @@ const (
 )
 
 // The daemon, on a private bus and in a network namespace without links, against
-// a user who sends everything that a bus forwards: it lives, is the same process on
+// a user who sends everything that a bus forwards: it runs, is the same process on
 // the same connection, answers root, and needs no more memory and descriptors.
 func TestAttack(t *testing.T) {
 	if addr := os.Getenv("IBNET_ATTACK_BUS"); addr != "" {

@@ -92,7 +92,7 @@ func (quiet) Ready()                        {}
 func (q quiet) Start(context.Context) error { return q.err }
 func (quiet) Close() error                  { return nil }
 
-// manager is a service manager that hears what the process reports.
+// manager is a service manager that receives what the process reports.
 type manager struct {
 	t    *testing.T
 	conn *net.UnixConn

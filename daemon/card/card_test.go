@@ -17,7 +17,7 @@ import (
 	"ibnetworkd/units"
 )
 
-// The same command needed again and again within minutes is a fight; another
+// The same command needed again and again within minutes is contested; another
 // value, another time or another device is none.
 func TestContested(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

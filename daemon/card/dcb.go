@@ -14,7 +14,7 @@ import (
 )
 
 // errFirmware says that a setting of DCB was not tried, because the firmware had
-// just refused to let go of DCBX.
+// just refused to release DCBX.
 var errFirmware = errors.New("the firmware keeps DCBX")
 
 // asked is a request for receive buffers and what came of it.

@@ -37,7 +37,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		return link.Reason{Code: link.CodeRefused, Text: not.Error(),
 			Next: "dmesg has the driver's reason; write another value, or remove the key"}, false, true
 	}
-	// A driver without the operation, or with other ideas of the value.
+	// A driver without the operation, or one that accepts other values.
 	unknown := isAny(err, unix.EOPNOTSUPP, unix.ENOSYS) || errors.Is(err, errors.ErrUnsupported)
 	refused := isAny(err, unix.EINVAL, unix.ERANGE, unix.EIO, unix.EBADMSG, unix.ENOSPC, unix.E2BIG)
 	busy := isAny(err, unix.EBUSY)
@@ -68,7 +68,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		case isAny(err, unix.ENODEV, unix.ENOENT):
 			return later("rdma link show; modprobe rdma_cm", "RDMA-CM does not know %s/%d yet", on.IBDevice, on.Port)
 		case unknown || refused:
-			return say("cat /sys/class/infiniband/"+on.IBDevice+"/ports/*/gid_attrs/types/0 tells what it has; write another "+key,
+			return say("cat /sys/class/infiniband/"+on.IBDevice+"/ports/*/gid_attrs/types/0 shows what it has; write another "+key,
 				"RDMA-CM does not take %s for %s/%d", key, on.IBDevice, on.Port)
 		}
 	case roce.SetDCBX:
@@ -100,7 +100,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		case errors.Is(err, dcb.ErrNoDCB):
 			return say("take "+key+" out of [RoCE]", "the driver of %s has no data centre bridging any more", on.Link)
 		case unknown:
-			return say("take "+key+" out of [RoCE]; "+show+" tells what the driver has", "the driver of %s cannot set %s", on.Link, key)
+			return say("take "+key+" out of [RoCE]; "+show+" shows what the driver has", "the driver of %s cannot set %s", on.Link, key)
 		case refused:
 			return say("compare "+key+" with "+show, "the driver of %s refuses %s", on.Link, key)
 		case busy:
@@ -141,7 +141,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 			return later("check that "+path+" is a network namespace", "%s was not made in network namespace %s", o.Name, link.NamespaceName(path))
 		case isAny(err, unix.EEXIST):
 			return say("ip -d link show type vlan; write another Name= or Id= below [VLAN]",
-				"%s or VLAN %d on %s is there already", o.Name, o.VLAN.Id.V, on.Link)
+				"%s or VLAN %d on %s exists", o.Name, o.VLAN.Id.V, on.Link)
 		case unknown:
 			return say("modprobe 8021q; some links cannot have VLANs (IPoIB: use [Partition])", "VLAN %d cannot be made on %s", o.VLAN.Id.V, on.Link)
 		case refused:
@@ -153,7 +153,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		switch {
 		case isAny(err, unix.EEXIST, unix.ENFILE):
 			return say("rdma link show; write another Name= below [SoftRoCE]",
-				"an RDMA device %s, or another %s device on %s, is there already", o.Name, o.Driver, on.Link)
+				"an RDMA device %s, or another %s device on %s, exists", o.Name, o.Driver, on.Link)
 		case unknown || refused || isAny(err, unix.ENOENT):
 			return say("modprobe "+module+"; links without a hardware address (tunnels, lo) cannot have one",
 				"no %s device can be made on %s", o.Driver, on.Link)
@@ -206,7 +206,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 			return say("remove the key from [VF] or [VirtualFunctions]; ip link show "+on.Link+" shows what the driver keeps for its functions",
 				"the driver of %s has no such setting for virtual function %d: %s", on, n, what)
 		case refused:
-			return say("ip link show "+on.Link+" tells what the function has; dmesg may have the driver's reason",
+			return say("ip link show "+on.Link+" shows what the function has; dmesg may have the driver's reason",
 				"the driver of %s refuses %s for virtual function %d", on, what, n)
 		case busy:
 			return later("take the function from its user (a virtual machine, an up link)",

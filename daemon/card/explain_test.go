@@ -14,7 +14,7 @@ import (
 	"ibnetworkd/roce"
 )
 
-// Whatever an operation fails with, what is said of it is a sentence with the
+// Whatever an operation fails with, what is reported of it is a sentence with the
 // kernel's words and a next step, and never that of another package's operation.
 func TestExplain(t *testing.T) {
 	errs := []error{errFirmware, configfs.ErrUnavailable, dcb.ErrNoDCB, devlink.ErrNoDevlink,

@@ -67,7 +67,7 @@ type moved struct {
 	until  time.Time // not to be tried again before
 }
 
-// An index that is not given is tried again after stuckFirst, then after twice the
+// An index that is not given is retried after stuckFirst, then after twice the
 // time, stuckMost at most.
 const (
 	stuckFirst = 10 * time.Millisecond

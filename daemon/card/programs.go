@@ -20,7 +20,7 @@ var (
 // scanEach is how long the list of running programs is believed.
 const scanEach = time.Minute
 
-// runs notes which of the programs run that would fight with us.
+// runs notes which of the programs run that set the same values.
 func (o *Observer) runs(st *roce.State, dcb, desc bool) {
 	if !dcb && !desc {
 		return

@@ -33,7 +33,7 @@ func (c *typedCard) apply(_ context.Context, op link.Op) error {
 
 func (*typedCard) rest() {}
 
-// What a card refused on one port is tried again after its other port, as long as
+// What a card refused on one port is retried after its other port, as long as
 // the unit of the first asks for it.
 func TestRefusedPortType(t *testing.T) {
 	set := func(n int) roce.SetPortType {

@@ -143,7 +143,7 @@ func (w *workers) work(ctx context.Context, card string, run runner) {
 		w.done = append(w.done, Result{op, err})
 		w.queues[card] = w.queues[card][1:]
 		if more = len(w.queues[card]) > 0 && ctx.Err() == nil; !more {
-			// The card is free before the loop hears of the last result.
+			// The card is free before the loop receives the last result.
 			delete(w.queues, card)
 			run.rest()
 		}

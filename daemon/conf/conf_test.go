@@ -7,7 +7,7 @@ import (
 	"ibnetworkd/internal/testkit"
 )
 
-// Directories, drop-ins and masks count as systemd's do; a mistake is said with its
+// Directories, drop-ins and masks count as systemd's do; a mistake is reported with its
 // place and what stood before stays.
 func TestRead(t *testing.T) {
 	for _, tt := range []struct {

@@ -192,7 +192,7 @@ func TestFiles(t *testing.T) {
 	})
 }
 
-// A directory that cannot be made is a warning, and is tried again with the next change.
+// A directory that cannot be made is a warning, and is retried with the next change.
 func TestFilesCannotBeWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o644); err != nil {

@@ -41,7 +41,7 @@ type Config struct {
 }
 
 // Loader loads each module once while a unit names it. What could not be loaded is
-// a notice, and is tried again each minute.
+// a notice, and is retried each minute.
 type Loader struct {
 	cfg  Config
 	want chan []wanted
@@ -164,7 +164,7 @@ func (l *Loader) load(ctx context.Context, want []wanted) (ok bool) {
 				l.cfg.Log.Info("loaded a module", "module", m.name, "unit", m.unit)
 			}
 		}
-		// One that modprobe does not know is tried again at the next reload.
+		// One that modprobe does not know is retried at the next reload.
 		l.done[m.name] = why == (link.Reason{})
 		l.failed[m.name] = why
 	}

@@ -140,7 +140,7 @@ func (k *kernel) apply(t *testing.T, op link.Op) {
 }
 
 // settle plans until nothing is left to plan, and gives the attribute GIDIndex of eth0
-// and what is said of its reason.
+// and what is reported of its reason.
 func (k *kernel) settle(t *testing.T, set *units.Set, rec *link.Record) link.Attribute {
 	t.Helper()
 	for range 4 {

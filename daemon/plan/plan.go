@@ -42,7 +42,7 @@ type Input struct {
 	NoPorts bool
 }
 
-// Result is a plan and what is to be said of the links in its scope.
+// Result is a plan and what is to be reported of the links in its scope.
 type Result struct {
 	Plan link.Plan
 	// Links are the statuses of the links in scope, by index.

@@ -63,7 +63,7 @@ func (f *File) Run(ctx context.Context) error {
 	}
 }
 
-// pause is how long after the file could not be written it is tried again: nothing reports that a
+// pause is how long after the file could not be written it is retried: nothing reports that a
 // disk has space again.
 const pause = time.Second
 

@@ -125,7 +125,7 @@ func Default() Config {
 	}}}
 }
 
-// Merge adds partitions to the set: one with a P_Key that is there already adds
+// Merge adds partitions to the set: one with a P_Key that is present adds
 // its members and groups to it and turns flags on. Parameters that the earlier
 // definition left open are taken from the later one.
 func (c *Config) Merge(more ...Partition) {

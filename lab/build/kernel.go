@@ -49,7 +49,7 @@ var (
 // edits are the differences of the UML kernels from Debian's source. Each old text
 // occurs once in its file.
 var edits = []struct{ file, old, new string }{
-	// The lab's adapters hang on the platform bus, and rtnetlink lists the virtual functions of a
+	// The lab's adapters are on the platform bus, and rtnetlink lists the virtual functions of a
 	// link only where the bus of its device counts them.
 	{"include/linux/platform_device.h", "extern const struct bus_type platform_bus_type;", "extern struct bus_type platform_bus_type;"},
 	{"drivers/base/platform.c", "const struct bus_type platform_bus_type = {", "struct bus_type platform_bus_type = {"},

@@ -11,7 +11,7 @@ import (
 	"ibnetworkd/link"
 )
 
-// An adapter without connected mode: datagram stays and the reason is said;
+// An adapter without connected mode: datagram stays and the reason is reported;
 // Mode=auto takes datagram without a word.
 func TestNoConnectedMode(t *testing.T) {
 	t.Parallel()
@@ -43,7 +43,7 @@ func TestNoConnectedMode(t *testing.T) {
 }
 
 // With systemd, udev, systemd-networkd and systemd-resolved: a link that
-// networkd manages is left alone and that is said once; without [Network] only
+// networkd manages is left alone and that is reported once; without [Network] only
 // the InfiniBand part is ours; name servers go to resolved.
 func TestBesideNetworkd(t *testing.T) {
 	t.Parallel()

@@ -38,7 +38,7 @@ func TestDCBOfDrivers(t *testing.T) {
 			})
 			drivers := []string{"mlx5_core", "mlx4_core", "bnxt_en", "ice", "hns3"}
 			type want struct{ key, actual, why string }
-			// is gives a link a [RoCE] section and waits for what is said of it, and for
+			// is gives a link a [RoCE] section and waits for what is reported of it, and for
 			// what the kernel has.
 			is := func(card int, text string, wants []want, shows map[string][]string) {
 				g.Helper()

@@ -74,7 +74,7 @@ func TestRingsOfDrivers(t *testing.T) {
 }
 
 // Rings, channels and coalescing of a link are set, set again after another program,
-// and left alone once it goes on; what a driver does not have is said.
+// and left alone once it goes on; what a driver does not have is reported.
 func TestEthtool(t *testing.T) {
 	t.Parallel()
 	const unit = "[Match]\nName=sim0\n[Link]\nRxBufferSize=2048\nTxBufferSize=max\nCombinedChannels=2\nRxCoalesceSec=20us\n" +

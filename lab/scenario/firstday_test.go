@@ -17,7 +17,7 @@ func pkeys(g *lab.G, dev string) []string {
 		func(k string) bool { return k == "0x0000" })
 }
 
-// portOf is what is said of the first port of a device.
+// portOf is what is reported of the first port of a device.
 func portOf(d api.Description, dev string) link.PortStatus {
 	for _, p := range d.Ports {
 		if p.IBDevice == dev {
@@ -50,7 +50,7 @@ func TestFirstDay(t *testing.T) {
 		state("ib0", link.StateConfigured, "")
 		state("storage", link.StateConfiguring, link.CodePKeyMissing)
 
-		// What is said of the P_Keys is what the kernel has, also when no link
+		// What is reported of the P_Keys is what the kernel has, also when no link
 		// waits for one and when one is taken back (docs/tasks/pkeys.md).
 		said := func(partitions string, want ...string) {
 			g.Helper()
@@ -74,7 +74,7 @@ func TestFirstDay(t *testing.T) {
 		said(defaultPartition+two, "0xffff", "0x8002")
 		state("storage", link.StateConfiguring, link.CodePKeyMissing)
 
-		// What is said of a link is found by its fields, and is in logs.
+		// What is reported of a link is found by its fields, and is in logs.
 		out := g.Exec("journalctl", "--no-pager", "-o", "json", "_SYSTEMD_UNIT=ibnetworkd.service", "INTERFACE=storage",
 			"MESSAGE_ID=fd3cecd4a1c54143a5493cc8d99013c1")
 		for _, w := range []string{`"IBNETWORK_UNIT":"/etc/systemd/network/20-storage.ibnetwork"`, `"RDMA_PORT":"swib0/1"`,

@@ -53,7 +53,7 @@ Address=192.168.151.%d/24
 		if p := g.FabricPort("hca0", 1); p.Int("rcmax") < 65000 || p.Int("rc") == 0 {
 			g.Errorf("adapter sent %d connected-mode messages, the longest of %d bytes; want one of more than 65000", p.Int("rc"), p.Int("rcmax"))
 		}
-		// The daemon hears of what the kernel has done a moment later.
+		// The daemon learns what the kernel has done a moment later.
 		g.WaitFor(5*time.Second, func() string {
 			if s := nodes[0].status("ib0"); !strings.Contains(s, "routable (configured)") {
 				return s
@@ -92,7 +92,7 @@ func TestGroupMTU(t *testing.T) {
 				if out, err := nodes[0].Try("ping", "-c", "1", "-W", "1", "-M", "do", "-s", fmt.Sprint(c.mtu-27), "10.4.0.2"); err == nil {
 					g.Errorf("a packet of %d bytes passes:\n%s", c.mtu+1, out)
 				}
-				// The daemon hears of what the kernel has done a moment later.
+				// The daemon learns what the kernel has done a moment later.
 				s := ""
 				g.WaitFor(5*time.Second, func() string {
 					s = nodes[0].status("ib0")

@@ -391,7 +391,7 @@ func TestBindCarrier(t *testing.T) {
 	})
 }
 
-// The real NetworkManager has a link that a unit matches: that is said once, the
+// The real NetworkManager has a link that a unit matches: that is reported once, the
 // link is left alone, and taken when NetworkManager lets it go.
 func TestBesideNetworkManager(t *testing.T) {
 	t.Parallel()

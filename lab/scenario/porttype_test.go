@@ -56,7 +56,7 @@ func TestPortTypeWithoutLink(t *testing.T) {
 			}
 		}
 		g.Log(port().Attributes[0].Why.Text + "; " + port().Attributes[0].Why.Next)
-		// It is tried again when the unit changes.
+		// It is retried when the unit changes.
 		g.Ctl("types h1 any")
 		g.Write(unitDir+"20-other.ibnetwork", "# looked at again\n[Match]\nIBDevice=swib1\nPort=1\n[Port]\nType=eth\n")
 		g.WaitFor(15*time.Second, func() string {

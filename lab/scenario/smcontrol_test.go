@@ -24,7 +24,7 @@ const (
 )
 
 // One port runs a subnet manager with a partitions file. A mistake in the file or
-// in its name takes nothing away and is said with its place; what is right is taken
+// in its name takes nothing away and is reported with its place; what is right is taken
 // over without a start; a start with a bad file uses the last good one. Ports that
 // must not or cannot run one never send anything that changes the fabric.
 func TestSubnetManagerControl(t *testing.T) {

@@ -213,7 +213,7 @@ func switchOff(g *lab.G) {
 		g.Errorf("enabled, ib0 has the unit %q", u)
 	}
 	g.Exec("ibnetctl", "wait-online", "-i", "ib0:routable", "--timeout", "120s")
-	// What is there is printed, and what is not is said.
+	// What is there is printed, and what is not is reported.
 	out, err := g.Try("ibnetctl", "status", "ib0", "ib9")
 	if err == nil || !strings.Contains(out, "10-ib0.ibnetwork") || !strings.Contains(out, "ib9: no such link") {
 		g.Errorf("status ib0 ib9: %v\n%s", err, out)

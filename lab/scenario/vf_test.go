@@ -183,7 +183,7 @@ MaxRate=2G
 				g.Errorf("%s: %+v", name, a)
 			}
 		}
-		g.WaitFor(10*time.Second, func() string { // it hears of it after the file
+		g.WaitFor(10*time.Second, func() string { // it learns that after the file
 			if out, err := g.Try("busctl", "get-property", "org.ibnetwork1", api.LinkPath(st.Ifindex), "org.ibnetwork1.Link",
 				"Settings"); !strings.Contains(out, `"VF 0 VLANId" "vlan 100 qos 3" "vlan 100 qos 3"`) {
 				return fmt.Sprintf("the bus says %v\n%s", err, out)

@@ -159,7 +159,7 @@ func (o options) seconds(code uint16) (uint32, bool) {
 	return 0, false
 }
 
-// status is Success where no status is said.
+// status is Success where there is no status.
 func (o options) status() (status, error) {
 	v := o.get(optStatus)
 	switch {

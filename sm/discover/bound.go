@@ -139,7 +139,7 @@ func (d *Discovery) grown() bool {
 // sums are what a part consists of.
 type sums struct {
 	nodes, switches, ports, smps int32
-	done, hang                   int32 // switches that were walked; those of them that hang on one link
+	done, hang                   int32 // switches that were walked; those of them that one link connects
 	cuts                         int32 // parts of it that were left out
 	took                         time.Duration
 }
@@ -155,7 +155,7 @@ func (a *sums) add(b *sums) {
 	a.took += b.took
 }
 
-// part is what hangs on a port alone, and why it is too much.
+// part is what is attached to a port alone, and why it is too much.
 type part struct {
 	from int32
 	port uint8
@@ -163,7 +163,7 @@ type part struct {
 	tree bool
 }
 
-// judge reports whether what hangs on a link is too much, and why.
+// judge reports whether what is attached to a link is too much, and why.
 func (d *Discovery) judge(p *part, a *sums) bool {
 	l := d.opt.Parts.limit(partKey{d.nodes[p.from].ni.NodeGUID, p.port})
 	late := a.switches >= treeLeast && a.took > time.Duration(a.smps)*slow && 2*a.took > d.clock.took &&
@@ -178,7 +178,7 @@ func (d *Discovery) judge(p *part, a *sums) bool {
 	return p.tree || a.switches > l.switches || a.nodes > l.nodes || a.ports > l.ports
 }
 
-// bound leaves out the smallest parts that hang on one link and are too large.
+// bound leaves out the smallest parts that one link connects and that are too large.
 func (d *Discovery) bound() {
 	type frame struct {
 		node int32
@@ -243,7 +243,7 @@ func (d *Discovery) bound() {
 			parts = append(parts, p)
 			judged[v] = true
 		} else if bridge && sum[v].done < treeLeast && (sum[v].switches > switchesMost || sum[v].nodes > nodesMost) {
-			judged[v] = true // too early: what it hangs on is not judged by its size
+			judged[v] = true // too early: what it is attached to is not judged by its size
 		}
 		sum[u.node].add(&sum[v])
 		judged[u.node] = judged[u.node] || judged[v]
@@ -253,7 +253,7 @@ func (d *Discovery) bound() {
 	}
 }
 
-// leaveOut takes what hangs on a port out of the walk.
+// leaveOut takes what is attached to a port out of the walk.
 func (d *Discovery) leaveOut(t part) {
 	i, p, v := t.from, t.port, t.node
 	d.nodes[i].ports.at(int(p)).peer = -1
@@ -287,11 +287,11 @@ func (d *Discovery) leaveOut(t part) {
 		}
 	}
 	d.nodes[i].cuts++
-	why := "whose switches hang on one link each: no real subnet is like that; what is there is left out"
+	why := "whose switches are connected by one link each: no real subnet is like that; they are left out"
 	if !t.tree {
-		why = "that hang on this link alone, more than are taken from one link; what is there is left out"
+		why = "that only this link connects, more than are accepted behind one link; they are left out"
 		if d.opt.Parts.exceeded(partKey{d.nodes[i].ni.NodeGUID, p}) {
-			why = "that hang on this link alone; the rest of the subnet is served first"
+			why = "that only this link connects; the rest of the subnet is served first"
 		}
 	}
 	d.silent(i, p, fmt.Sprintf("behind port %s[%d], path %s, are %d nodes and more, %s", d.nodes[i].name(), p,

@@ -55,7 +55,7 @@ type Options struct {
 	// nil for a walk without a budget of time.
 	MaxTime time.Duration
 	Now     func() time.Time
-	// Parts is what earlier walks found of parts that hang on one link; nil
+	// Parts is what earlier walks found of parts that only one link connects; nil
 	// forgets it after the walk.
 	Parts *Parts
 	// Flaps is what earlier walks saw of links that went down; nil forgets it after

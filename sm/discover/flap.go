@@ -105,7 +105,7 @@ func (t *Flaps) suppressed(a, b partKey) bool {
 	return x != nil && !x.until.IsZero() && x.joins(a, b)
 }
 
-// Next is when the first link that is left out is tried again, zero for none.
+// Next is when the first link that is left out is retried, zero for none.
 func (t *Flaps) Next() (next time.Time) {
 	for _, x := range t.ports {
 		if !x.until.IsZero() && (next.IsZero() || x.until.Before(next)) {

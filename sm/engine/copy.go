@@ -50,12 +50,12 @@ func reportsSM(vendor uint32) bool {
 
 // copied is what a standby has of the master's registrations.
 type copied struct {
-	own     bool              // the master is one of these programs, with the same SM_Key
+	own     bool              // the master is an ibnetsm with the same SM_Key: set by its answers, cleared by standby
 	regs    *sa.Registrations // nil before the first copy
 	version uint64
 	at      time.Duration // when it was read, on the SA's clock
 	until   time.Time     // end of the lease: see followers
-	again   time.Time     // when it is tried again after a failure
+	again   time.Time     // when it is retried after a failure
 	pending *pending
 	// took is set when the copy was found to be complete, as this manager took over.
 	took time.Time
@@ -64,7 +64,7 @@ type copied struct {
 // pending is a request to the master's SA.
 type pending struct {
 	tid  uint32
-	done bool
+	done bool // set by the answer or its timeout
 	err  error
 	msg  []byte
 }

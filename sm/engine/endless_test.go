@@ -298,14 +298,14 @@ func TestEndlessDevice(t *testing.T) {
 					t.Errorf("%d MiB are in use", h)
 				}
 				want := "path " + discover.PathString(path)
-				if l := log.String(); !strings.Contains(l, "on one link each") && !strings.Contains(l, "on this link alone") ||
+				if l := log.String(); !strings.Contains(l, "by one link each") && !strings.Contains(l, "only this link connects") ||
 					!strings.Contains(l, want) {
 					t.Errorf("the log does not name %s:\n%.2000s", want, l)
 				}
 				if n := x.Fabric.NodeByGUID(leaf); n == fabric.None || len(x.Retrying) == 0 {
 					t.Errorf("the status names %v, want a switch", x.Retrying)
 				}
-				// It is tried again, less and less often; the subnet goes on.
+				// It is retried, less and less often; the subnet goes on.
 				before := e.falseAnswers()
 				time.Sleep(10 * time.Minute)
 				synctest.Wait()

@@ -18,7 +18,7 @@ import (
 	"ibnetworkd/sm/transport"
 )
 
-// guarded checks what the switch ports that hosts hang on let pass.
+// guarded checks what the switch ports that hosts are attached to let pass.
 func (w *world) guarded(in, out bool, want func(host int32) []ib.PKey) error {
 	for i := range w.f.Ports {
 		p := &w.f.Ports[i]
@@ -47,7 +47,7 @@ func (w *world) guarded(in, out bool, want func(host int32) []ib.PKey) error {
 	return nil
 }
 
-// Switches check P_Keys where hosts hang on, in every case with the keys that
+// Switches check P_Keys where hosts are attached to, in every case with the keys that
 // the host was given: after a change, a restart and a takeover too.
 func TestPartitionEnforcement(t *testing.T) {
 	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {

@@ -151,7 +151,7 @@ func TestNodeMoves(t *testing.T) {
 	})
 }
 
-// A port that never answers does not delay the others, and is tried again.
+// A port that never answers does not delay the others, and is retried.
 func TestMuteNode(t *testing.T) {
 	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		g := f.Nodes[f.Ports[f.EndPorts[5]].Node].GUID

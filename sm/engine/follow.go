@@ -21,7 +21,7 @@ type followers struct {
 	mu      sync.Mutex
 	base    uint64 // of versions, at random for each time as master
 	version uint64 // of what the SA has
-	whole   bool   // its tables have all of it
+	whole   bool   // its tables have all of it: set by publish, cleared by begin
 	by      map[ib.GUID]*follower
 	// early is the last one that asked before its port was known, which gets no lease,
 	// and since when.

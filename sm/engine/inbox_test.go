@@ -80,7 +80,7 @@ func TestInboxRepeats(t *testing.T) {
 		if again, _ := q.dropped(); len(got) != tt.want || int(again) != 2-tt.want {
 			t.Errorf("%s: %d are to be handled and %d repeats, want %d", tt.name, len(got), again, tt.want)
 		}
-		// What was taken is on its way to be answered: who asks now did not get
+		// What was taken is on its way to be answered: that asks now did not get
 		// that answer.
 		receive(q, now, tt.first)
 		if got := takeAll(t, q, now); len(got) != 1 {

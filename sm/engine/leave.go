@@ -20,7 +20,7 @@ func (s *Subnet) end() {
 		s.handover(ctx, p)
 		s.elect.Retire()
 		for s.lingers() && s.wait(context.Background(), 20*time.Millisecond, nil) == nil {
-			if s.seeHeir() != nil {
+			if s.awaitSuccessor() != nil {
 				break
 			}
 		}
@@ -41,9 +41,9 @@ const (
 // What they only read is as true as before.
 func (s *Subnet) lingers() bool { return time.Now().Before(s.former.until) }
 
-// seeHeir ends that once the new master has set the local port and there were no
+// awaitSuccessor ends that once the new master has set the local port and there were no
 // requests for a while: it sets one port after the other.
-func (s *Subnet) seeHeir() error {
+func (s *Subnet) awaitSuccessor() error {
 	p, err := s.tr.Port()
 	if err != nil {
 		return err

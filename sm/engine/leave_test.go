@@ -20,7 +20,7 @@ type refusing struct {
 func (r *refusing) Port() (transport.Port, error) { return r.port, r.err }
 func (r *refusing) SetIsSM(bool) error            { return r.issm }
 
-// A manager that cannot begin gives the port back: it is tried again, and a
+// A manager that cannot begin gives the port back: it is retried, and a
 // device that is open already refuses.
 func TestRunClosesTransport(t *testing.T) {
 	up := transport.Port{Device: "x", Num: 1, PortGUID: 1, NodeGUID: 1, State: ib.PortInit, PhysState: ib.PhysLinkUp}

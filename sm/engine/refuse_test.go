@@ -48,7 +48,7 @@ func (r refusal) Recv(ctx context.Context, into []transport.Packet) (int, error)
 }
 
 // A node that refuses what is not needed to carry packets is brought up all the
-// same, with what hangs on it; the log and the status name it.
+// same, with what is attached to it; the log and the status name it.
 func TestRefusedTables(t *testing.T) {
 	keyed, err := partition.Parse("partitions", []byte("Default=0x7fff, defmember=full: ALL;\nblue=0x0b01, defmember=full: ALL;\n"))
 	if err != nil {

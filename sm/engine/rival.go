@@ -29,7 +29,7 @@ const (
 	// rivalIdle is how long a master that is not trusted may leave the local port
 	// unconfigured before it no longer counts as one.
 	rivalIdle = 10 * time.Second
-	// rivalPause is the pause before a handover that was not accepted is tried again.
+	// rivalPause is the pause before a handover that was not accepted is retried.
 	rivalPause = time.Minute
 )
 

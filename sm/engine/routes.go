@@ -28,7 +28,7 @@ type routes struct {
 
 	noTree   string // see route.Result
 	warnings []string
-	saved    bool // in Config.Routes
+	saved    bool // in Config.Routes: set by remember, cleared with the next routes
 }
 
 // built is what was computed for a fabric.

@@ -30,7 +30,7 @@ func (s *Subnet) standby(ctx context.Context) error {
 	told, lid, sm, begun := time.Time{}, s.port.LID, s.port.SMLID, time.Now()
 	for s.elect.State() == mad.SMStandby {
 		if s.lingers() {
-			if err := s.seeHeir(); err != nil {
+			if err := s.awaitSuccessor(); err != nil {
 				return err
 			}
 			next = time.Now().Add(20 * time.Millisecond)

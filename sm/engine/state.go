@@ -69,7 +69,7 @@ type managers struct {
 	polled        map[ib.GUID]poll      // known managers that asked for SMInfo
 	unknownPeers  map[ib.GUID]time.Time // other ports that did, and when they were last probed
 	announced     time.Time             // when this master last announced itself to another
-	handoverUntil time.Time             // before that no handover is tried again
+	handoverUntil time.Time             // before that no handover is retried
 }
 
 // poll is when another manager last asked for SMInfo, and how long after the time
@@ -81,17 +81,17 @@ type poll struct {
 
 // former is the time after a handover, in which the SA still answers questions.
 type former struct {
-	until time.Time // set by handover, cleared by seeHeir
+	until time.Time // set by handover, cleared by awaitSuccessor
 	asked time.Time // when the last question came, or the new master was not seen yet
 }
 
 // events is what happened and no sweep has begun for. A sweep takes all of them
-// and clears them; standby drops them.
+// and clears them; standby drops them. Each is set by what the comment names.
 type events struct {
-	full     bool // discover everything
-	light    bool // ask every switch
-	apply    bool // the SA has something to write into ports
-	resweep  bool // a person asked: log even when nothing changed
+	full     bool // discover everything: a handover, new partitions, a part lost, a switch that restarts in a sweep, Resweep
+	light    bool // query every switch: the timer of light sweeps, traps, other managers, Resweep
+	apply    bool // there is something to write: the SA (GUIDs, registrations), Drain, SetRoute and other settings
+	resweep  bool // log even when nothing changed: Resweep, Drain and the setters of settings
 	switches []ib.LID
 	ports    []ib.LID
 	descs    []ib.LID  // nodes whose description changed
@@ -137,7 +137,7 @@ type programmed struct {
 	top     ib.LID
 	memory  lid.Memory
 	saved   bool // memory is in the store: set by save, cleared when a sweep changes LIDs
-	reroute bool // routes are to be computed whatever the shape: set by Drain
+	reroute bool // routes are to be computed whatever the shape: set by Drain, settings and fewer lanes, cleared by route
 	// noVLs are switches whose SL-to-VL tables are not written, so that routes do without
 	// service levels: true has refused them, until it leaves, false has not answered.
 	noVLs map[ib.GUID]bool
@@ -168,7 +168,7 @@ type served struct {
 	lastJoin      time.Time // when members last changed
 	newLevels     uint64    // version that has the levels of paths, 0 once standbys have it
 	deferred      []deferredAnswer
-	deferredTimer bool      // retryDeferred waits
+	deferredTimer bool      // retryDeferred waits: set when it starts its timer, cleared when that fires
 	mcastLatest   time.Time // until when the tables are delayed at most
 }
 

@@ -26,13 +26,13 @@ type sweep struct {
 	kind, reason string    // full, partial or light, and what led to it
 	begin        time.Time // of the walk
 	sent         uint64    // SMPs that were sent before
-	first        bool      // as master: nothing that is programmed is known
+	first        bool      // as master, nothing that is programmed is known: set by configure
 
 	res       *discover.Result
 	f         *fabric.Fabric // what was found, and what each answer changes
 	lids      lid.Result
 	owner     []int32 // LIDs of f
-	sameShape bool    // as the last
+	sameShape bool    // as the last: set by assignLIDs
 	pol       program.Policy
 	have      tables // the known contents of f
 	keys      pkey.Plan
@@ -41,12 +41,12 @@ type sweep struct {
 	sets        int             // requests that change something, without Arm and Activate
 	failed      int             // of those, how many were not answered with success
 	bad         []bool          // by node: it refused what its ports need
-	due         []bool          // by node: it refused something, and is tried again
+	due         []bool          // by node: it refused something, and is retried
 	ownLFT      []bool          // by switch: the row of have.lft is not shared with a published one
 	refusedKeys map[uint64]bool // ports that refused a block of their P_Key table
 	unmapped    map[int32]bool  // switches by node that did not take an SL-to-VL table: whether they refused it
 	was         routes          // before the sweep
-	regained    bool            // levels are possible again
+	regained    bool            // levels are possible again: set by forgetUnmapped and unmappedChanged
 }
 
 // stage is a step of a sweep; each begins when all SMPs of the one before it
@@ -191,7 +191,7 @@ func (w *sweep) report(f *fabric.Fabric, say bool) {
 	st := SweepStats{Kind: w.kind, Reason: w.reason, At: w.begin, Duration: time.Since(w.begin), SMPs: s.counters.SMPs - w.sent,
 		Nodes: len(f.Nodes), Switches: len(f.Switches), Links: f.Links(), Routing: s.prog.want.engine, Failed: w.failed}
 	s.sweeps.last = st
-	s.publish() // before the log: who reads that asks for the subnet
+	s.publish() // before the log: programs that read it query the status then
 	if say {
 		log := s.log
 		if n := s.prog.want.layers; n > 1 {

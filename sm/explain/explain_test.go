@@ -81,7 +81,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// What is wrong with tables is said in a sentence.
+// What is wrong with tables is reported in a sentence.
 func TestBroken(t *testing.T) {
 	f := gen.FatTree2(8, 4)
 	good := compute(t, f, Options{})
@@ -213,17 +213,17 @@ func TestNames(t *testing.T) {
 		{"2c90000100003", "MF0;ibsw01:MQM8700/U1[1] 30", ""},
 		{"0002c90000100003", "MF0;ibsw01:MQM8700/U1[1] 30", ""},
 		{"H-0002c90000100003", "MF0;ibsw01:MQM8700/U1[1] 30", ""},
-		{"MQM8700", "", `"MQM8700" is no name, GUID or LID in the fabric; similar: MF0;ibsw02:MQM8700/U1`},
+		{"MQM8700", "", `"MQM8700" is not a name, GUID or LID in the fabric; similar: MF0;ibsw02:MQM8700/U1`},
 		{"node03", "", "node03 mlx5_0 has 2 linked ports: name one of node03 mlx5_0[1], node03 mlx5_0[2]"},
 		{"node03[2]", "node03 mlx5_0[2] 0", ""},
 		{"node02", "", `"node02" means 2 nodes: node02 mlx5_0 (0x0000000000003000), node02 mlx5_1 (0x0000000000004000); name one by its GUID`},
 		{"node01[2]", "", "node01 mlx5_0 has ports 1 to 1, no port 2"},
 		{"node01[x]", "", `"node01[x]": want a port number from 0 to 254 in the brackets`},
 		{"node01[0]", "", "node01 mlx5_0 has ports 1 to 1, no port 0"},
-		{"ode0", "", `"ode0" is no name, GUID or LID in the fabric; similar: node01 mlx5_0`},
-		{"", "", `"" is no name`},
-		{"99", "", `"99" is no name`},
-		{"[1]", "", `"[1]" is no name`},
+		{"ode0", "", `"ode0" is not a name, GUID or LID in the fabric; similar: node01 mlx5_0`},
+		{"", "", `"" is not a name`},
+		{"99", "", `"99" is not a name`},
+		{"[1]", "", `"[1]" is not a name`},
 	} {
 		p, lid, err := EndPort(f, tt.word)
 		got := ""

@@ -130,7 +130,7 @@ func guidOf(name string) ib.GUID {
 
 // unknown is the error for a name that nothing has, with names that contain it.
 func unknown(f *fabric.Fabric, name string) error {
-	text := fmt.Sprintf("%q is no name, GUID or LID in the fabric", ib.Clip(name))
+	text := fmt.Sprintf("%q is not a name, GUID or LID in the fabric", ib.Clip(name))
 	var like []int32
 	for i := range f.Nodes {
 		if len(name) > 1 && strings.Contains(strings.ToLower(f.Nodes[i].Desc), strings.ToLower(name)) {

@@ -157,7 +157,7 @@ func (f *Fabric) LIDs() []int32 {
 	return t
 }
 
-// SwitchOf gives the switch index an end port hangs on and the switch's port
+// SwitchOf gives the switch index an end port is attached to and the switch's port
 // towards it: the switch itself and port 0 for switch port 0, None when the
 // port's peer is not a switch or there is no link.
 func (f *Fabric) SwitchOf(port int32) (sw int32, out uint8) {

@@ -67,7 +67,7 @@ func (m *model) hang(n int32) hang {
 	return hang{w: float64(cols) * (cell + 16), h: 14 + float64(rows)*(rowHeight+4), cols: cols, cell: cell}
 }
 
-// hostsBelow draws what hangs on a switch whose lower edge is at (x, y), x being
+// hostsBelow draws what is attached to a switch whose lower edge is at (x, y), x being
 // its middle.
 func (m *model) hostsBelow(d *drawing, n int32, x, y float64) {
 	l, g := m.leaves[n], m.hang(n)

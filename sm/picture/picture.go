@@ -51,7 +51,7 @@ type bundle struct {
 	title string // the first links
 }
 
-// leaf is what hangs on a switch.
+// leaf is what is attached to a switch.
 type leaf struct {
 	hosts []int32 // adapters and routers, by port
 	links map[int32]*bundle

@@ -10,7 +10,7 @@ import (
 )
 
 // Enforcement says which packets the switches check for their P_Key, at the
-// ports that adapters hang on (IBA vol 1, 10.9.6).
+// ports that adapters are connected to (IBA vol 1, 10.9.6).
 type Enforcement uint8
 
 // Checks of what comes from an adapter, of what goes to it, or both.

@@ -112,7 +112,7 @@ func TestShortRows(t *testing.T) {
 	}
 }
 
-// Where the engine is named, hop weights have no effect on a HyperX, which is said.
+// Where the engine is named, hop weights have no effect on a HyperX, which is reported.
 func TestHyperXHopWeights(t *testing.T) {
 	f := gen.LIDs(gen.HyperX([]int{4, 4}, 2), 0)
 	p := &f.Ports[cables(f)[0]]

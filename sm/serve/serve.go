@@ -55,7 +55,7 @@ type Manager struct {
 	// port lets a subnet manager in (transport.ErrNoQP0).
 	Wait time.Duration
 	// Every is how often ports are listed (2 s), Again how long after a failure a
-	// port is tried again (2 s).
+	// port is retried (2 s).
 	Every, Again time.Duration
 
 	mu   sync.Mutex
@@ -66,7 +66,7 @@ type running struct {
 	port Port
 	sub  *engine.Subnet
 	over bool
-	next time.Time // when a failed one is tried again
+	next time.Time // when a failed one is retried
 	told string    // the last failure, said once
 	err  error     // the same
 }

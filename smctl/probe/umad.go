@@ -126,7 +126,7 @@ func (d *Device) Recv(ctx context.Context, into []transport.Packet) (int, error)
 	into[0] = received(&k)
 	n := 1
 	for n < len(into) {
-		// What is there already; an error comes again with the next call.
+		// What has arrived; an error comes again with the next call.
 		if into[n-1].Long != nil {
 			k.MAD = nil // it belongs to the receiver now
 		}

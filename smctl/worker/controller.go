@@ -258,7 +258,7 @@ func (c *Controller) take(ctx context.Context, ev event) {
 	case ev.reload:
 		e.busy = false
 		if ev.err != nil {
-			// It is tried again: what it was given is not what it has.
+			// It is retried: what it was given is not what it has.
 			ev.former.Override = e.given.Override
 			e.given, e.settled = ev.former, time.Now().Add(readRetry)
 			c.cfg.Log.Error("the subnet manager could not be reloaded", "port", e.port.String(), "unit", e.worker.Unit, "error", ev.err)

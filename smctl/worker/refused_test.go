@@ -27,7 +27,7 @@ func TestStartRefused(t *testing.T) {
 	})
 }
 
-// A reload that fails is tried again, also where the unit names no files.
+// A reload that fails is retried, also where the unit names no files.
 func TestReloadFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)

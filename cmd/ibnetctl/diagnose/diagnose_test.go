@@ -35,7 +35,7 @@ func good() Input {
 	}
 }
 
-// An Active port is no answer: ok is said only of a subnet manager that answered.
+// An Active port is no answer: ok is reported only of a subnet manager that answered.
 func TestSubnetManagerAnswers(t *testing.T) {
 	master := good().Asked["mlx5_0/1"].SM
 	standby := *master
@@ -389,7 +389,7 @@ func TestOnlyOne(t *testing.T) {
 	}
 }
 
-// Of a link in another network namespace it is said what cannot be checked from here, and it is found by both of its names.
+// Of a link in another network namespace it is reported what cannot be checked from here, and it is found by both of its names.
 func TestLinkElsewhere(t *testing.T) {
 	in := func(a link.Attribute, keys ...ib.PKey) Input {
 		in := good()

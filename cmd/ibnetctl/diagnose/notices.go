@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// withNotices adds what is said of units and of the host as a whole: to the chain of
+// withNotices adds what is reported of units and of the host as a whole: to the chain of
 // the unit or of the host, which is added where there is none. Of a named unit only its
 // own are added.
 func withNotices(in Input, chains []Chain) []Chain {

@@ -15,7 +15,7 @@ import (
 const codeUnitProblem link.Code = "unit-problem"
 
 // unitChains is a chain for each file with mistakes: of all units, or of the
-// one named. In the chain of a named unit without a mistake that is said too.
+// one named. The chain of a named unit without a mistake has that as well.
 func unitChains(in Input) []Chain {
 	if in.Units == nil {
 		return nil

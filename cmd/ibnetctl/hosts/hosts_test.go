@@ -79,7 +79,7 @@ head ib7 30.ibnetwork [10.3.0.1/16] not known from the list: Type=infiniband
 	}
 }
 
-// What the list does not tell is said, not taken as true; the unit that governs is the
+// What the list does not tell is reported, not taken as true; the unit that governs is the
 // daemon's choice; a bond has the addresses in place of its slaves.
 func TestPlanSaysWhatIsNotKnown(t *testing.T) {
 	s := set(t, "",

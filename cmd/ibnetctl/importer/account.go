@@ -199,7 +199,7 @@ func (f *file) content(signs string) []*item {
 	return out
 }
 
-// logical is content with lines that end in a backslash joined to the next one.
+// logical is the content, with lines that end in a backslash joined to the next one.
 // As in systemd's files, where both signs begin one, a comment between them is
 // skipped.
 func (f *file) logical(signs string) []*item {

@@ -13,7 +13,7 @@ const (
 	whySection    = "a section about no profile"
 	whyNoLink     = "no link of these files uses it"
 	whyToolItself = "for the tool itself, not for its links"
-	whyAllLinks   = "it is for all links of the tool: write it into the units where they have a key for it"
+	whyAllLinks   = "it applies to all links: if the units have a key for it, write it there"
 )
 
 // globals are the lines of files for all links, which count where that of the link has none.

@@ -68,7 +68,7 @@ func (im *importer) wickedLink(f *file) *draft {
 		f.refuse(fmt.Sprintf("%q is %s", link, whyName))
 		return nil
 	}
-	// The child is said by the name, and the variables have precedence.
+	// The name says which child, and the variables have precedence.
 	parent, key, isChild := keyOfName(link)
 	from := v.items("IPOIB_DEVICE", "IPOIB_PKEY")
 	if ether := v.by["ETHERDEVICE"]; v.get("IPOIB_DEVICE") == "" {

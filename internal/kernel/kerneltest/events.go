@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Until reads a source's events as they come until ok is content with all of
+// Until reads a source's events as they come until ok accepts all of
 // them so far, for at most ten seconds.
 func Until[E any](ev interface {
 	FD() int

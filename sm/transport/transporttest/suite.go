@@ -315,7 +315,7 @@ func SetUpSwitch(t *testing.T, tr transport.Transport, path []uint8) {
 			t.Fatalf("PortInfo of port %d at %v: %v, status 0x%x", num, at, r.Err, mad.StatusOf(&r.MAD))
 		}
 	}
-	var in uint32 // port of the switch that we hang on
+	var in uint32 // port of the switch that we are connected to
 	if len(path) == 2 {
 		sw := path[:1]
 		ni := ask(t, tr, Request(mad.AttrNodeInfo, 0, 22, sw))

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"syscall"
@@ -203,7 +204,8 @@ func TestDHCPClient(t *testing.T) {
 }
 
 // leaseOfBond has ib0 and ib1 in a bond with DHCP from ib2, and cuts the cable of the active one: servers know the bond
-// by the same identifiers, its addresses by DHCP and DHCPv6 stay, and so does a TCP connection.
+// by the same identifiers, its addresses by DHCP and DHCPv6 stay, and so does a TCP connection. Then another host
+// takes its address while both cables are out.
 func leaseOfBond(g *lab.G, d *service) {
 	g.Helper()
 	g.Sh("rm -f %s*.ibnetwork", unitDir)
@@ -214,7 +216,7 @@ func leaseOfBond(g *lab.G, d *service) {
 		"--dhcp-range=fd00:4::100,fd00:4::1ff,64,1h")
 	g.Write(unitDir+"20-ports.ibnetwork", "[Match]\nName=ib0 ib1\n[IPoIB]\nMode=datagram\n[Link]\nMTUBytes=2044\n"+
 		"[Bond]\nName=ipbond\nPrimary=ib0\nMIIMonitorSec=10ms\n")
-	g.Write(unitDir+"10-bond.ibnetwork", "[Match]\nName=ipbond\n[Network]\nDHCP=yes\n[DHCPv4]\nClientIdentifier=mac\n")
+	g.Write(unitDir+"10-bond.ibnetwork", "[Match]\nName=ipbond\n[Network]\nDHCP=yes\n[DHCPv4]\nClientIdentifier=mac\nSendDecline=yes\n")
 	d.p.Signal(syscall.SIGHUP)
 	address, six := d.leased("ipbond", "10.4.0.10", 60*time.Second), d.leased6("ipbond", "fd00:4::1", 60*time.Second)
 	active := func(name string) {
@@ -261,6 +263,30 @@ func leaseOfBond(g *lab.G, d *service) {
 	stream.close()
 	monitor.Kill()
 	monitor6.Kill()
+
+	// Another host takes the address while the bond has no carrier: it is probed, and given back.
+	_, mark = served(g, 0)
+	g.Ctl("link h0/1 down")
+	g.Ctl("link h1/1 down")
+	g.WaitPort("swib0", 1, "DOWN", 10*time.Second)
+	g.WaitPort("swib1", 1, "DOWN", 10*time.Second)
+	g.WaitFor(10*time.Second, func() string {
+		if s := d.status("ipbond"); s.Carrier {
+			return "ipbond has a carrier"
+		}
+		return ""
+	})
+	g.Sh("ip -n peer address add %s/32 dev ib2", strings.TrimSuffix(address, "/24"))
+	g.Ctl("link h0/1 up")
+	g.Ctl("link h1/1 up")
+	g.WaitFor(60*time.Second, func() string {
+		now := leasedAddress(g, "ipbond")
+		text, _ := served(g, mark)
+		if now == "" || now == address || !strings.Contains(text, "DHCPDECLINE") {
+			return fmt.Sprintf("another host has %s, ipbond has %q: %+v\n%s", address, now, attr(d.status("ipbond"), "DHCP"), text)
+		}
+		return ""
+	})
 	stop()
 }
 

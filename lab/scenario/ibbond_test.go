@@ -30,7 +30,7 @@ func TestBond(t *testing.T) {
 			unitDir + "10-bond.ibnetwork": "[Match]\nName=ipbond\n[Network]\nAddress=10.4.0.1/24\n",
 			ports:                         "[Match]\nName=ib0 ib1\n[Bond]\nName=ipbond\nPrimary=ib0\nMIIMonitorSec=10ms\n",
 		}}, func(g *lab.G) {
-		g.SM(lab.SM{Dev: "swib2"})
+		sm := g.SM(lab.SM{Dev: "swib2"})
 		g.Sh("ip netns add peer; ip link set ib2 netns peer; ip -n peer link set ib2 up; ip -n peer address add 10.4.0.2/24 dev ib2")
 		d := startDaemon(g)
 		whole := func() string {
@@ -48,6 +48,7 @@ func TestBond(t *testing.T) {
 			return ""
 		}
 		g.WaitFor(40*time.Second, whole)
+		diagnosed(g, attr(d.status("ipbond"), "Switches").Why.Text)
 		g.Wait("the peer", 20*time.Second, func() bool { _, err := g.Try("ping", "-c1", "-W1", "10.4.0.2"); return err == nil })
 		var gaps []time.Duration
 		stream := newStream(g)
@@ -91,6 +92,8 @@ func TestBond(t *testing.T) {
 			g.Errorf("%v: %s", err, out)
 		}
 		g.WaitFor(30*time.Second, whole)
+		warnings(g, d, sm)
+		g.Sh("rm " + unitDir + "05-*")
 		g.Write(ports, "[Match]\nName=ib0 ib1\n[Link]\nRequiredForOnline=no\n")
 		g.WaitFor(20*time.Second, func() string {
 			if _, err := os.Stat("/sys/class/net/ipbond"); err == nil {
@@ -102,6 +105,74 @@ func TestBond(t *testing.T) {
 			return ""
 		})
 	})
+}
+
+// warnings bonds children of two partitions and has the status and the diagnosis warn of each reason
+// for which the backup could not take over.
+func warnings(g *lab.G, d *service, sm *lab.Proc) {
+	const one, two = defaultPartition + "One=0x1,ipoib,mtu=5:ALL=full;\n", "Two=0x2,ipoib,mtu=5:ALL=full;\n"
+	g.Write(unitDir+"10-bond.ibnetwork", "[Match]\nName=ipbond\n[Link]\nMTUBytes=4092\n[Network]\nAddress=10.4.0.1/24\n")
+	g.Write(unitDir+"05-ib0.ibnetwork", "[Match]\nName=ib0\n[Partition]\nPartitionKey=0x8001\n")
+	g.Write(unitDir+"05-ib1.ibnetwork", "[Match]\nName=ib1\n[Partition]\nPartitionKey=0x8002\n")
+	g.Write(unitDir+"20-ports.ibnetwork", "[Match]\nName=ib0.8001 ib1.8002\n[Bond]\nName=ipbond\nPrimary=ib0.8001\n")
+	manage := func(partitions string) {
+		g.Helper()
+		sm.Kill()
+		_ = sm.Wait(5 * time.Second)
+		sm = g.SM(lab.SM{Dev: "swib2", Partitions: partitions})
+	}
+	ready := func() {
+		g.Helper()
+		g.WaitFor(60*time.Second, func() string {
+			s := d.status("ipbond")
+			if s.State != link.StateConfigured || attr(s, "Backup").Actual != "ib1.8002 ready" || attr(s, "ActiveSlave").Actual != "ib0.8001" {
+				return fmt.Sprintf("%+v\n%s", s, tail(d.p.Output(), 8))
+			}
+			return ""
+		})
+	}
+	warns := func(text string) {
+		g.Helper()
+		want := "a failover of ipbond to ib1.8002 would fail: " + text
+		g.WaitFor(60*time.Second, func() string {
+			s := d.status("ipbond")
+			if a := attr(s, "Backup"); a.Why.Code != link.CodeFailover || !strings.Contains(a.Why.Text, want) || a.Why.Next == "" ||
+				s.State != link.StateConfigured {
+				return fmt.Sprintf("%+v, want %q", s, want)
+			}
+			return ""
+		})
+		diagnosed(g, want)
+	}
+	manage(one + two)
+	ready()
+	manage(one + "Two=0x2,ipoib,mtu=4:ALL=full;\n")
+	warns("its MTU is 2044, that of the bond 4092")
+	manage(one + two)
+	ready()
+	manage(one + "Two=0x2,ipoib,mtu=5:SELF=full;\n")
+	warns("P_Key 0x8002 is not in the table of port swib1/1")
+	manage(one + two)
+	ready()
+	sm.Kill()
+	_ = sm.Wait(5 * time.Second)
+	g.Ctl("link h1/1 down")
+	g.Wait("the port to be Down", 20*time.Second, func() bool {
+		return strings.Contains(g.Read("/sys/class/infiniband/swib1/ports/1/state"), "DOWN")
+	})
+	g.Ctl("link h1/1 up")
+	warns("port swib1/1 is Initializing")
+	manage(one + two)
+	ready()
+}
+
+// diagnosed asserts that the diagnosis of the bond has a note with a text.
+func diagnosed(g *lab.G, text string) {
+	g.Helper()
+	out, err := g.Try("ibnetctl", "diagnose", "ipbond")
+	if got := strings.Join(strings.Fields(out), " "); err != nil || !strings.Contains(got, " note ") || !strings.Contains(got, text) {
+		g.Errorf("%v:\n%s\nwant a note with %q", err, out, text)
+	}
 }
 
 // stream is a TCP connection from the bond to the peer that carries a byte each

@@ -12,6 +12,7 @@
 package elect
 
 import (
+	"maps"
 	"slices"
 
 	"ibnetworkd/ib"
@@ -191,6 +192,8 @@ func (m *Machine) Discovered(peers []Peer) Action {
 }
 
 func (m *Machine) standby(p Peer) Action {
+	// Only a master has a subnet that others refuse.
+	maps.DeleteFunc(m.distrusted, func(_ ib.GUID, d distrust) bool { return d.why == Refused })
 	m.state, m.master, m.missed, m.dead = mad.SMStandby, p, 0, 0
 	return Poll
 }
@@ -231,11 +234,12 @@ func (m *Machine) Polled(info *mad.SMInfo, dead bool) Action {
 // Received handles a Set of SMInfo from another manager. Nothing comes of one
 // that is not trusted, or whose state does not entitle it to what it asks for.
 func (m *Machine) Received(mod uint32, p Peer) Action {
-	if !m.Trusts(p.Info) {
-		return Nothing
-	}
 	if from := p.Info.State; from != mad.SMMaster && (mod != mad.SMInfoAcknowledge || from != mad.SMStandby) {
 		return Nothing // only a master gives orders (IBA vol 1, 14.4.1)
+	}
+	// One that accepted a handover, but whose answers were lost, is master now.
+	if m.Forgive(p.Info.GUID, Refused); !m.Trusts(p.Info) {
+		return Nothing
 	}
 	switch mod {
 	case mad.SMInfoHandover:

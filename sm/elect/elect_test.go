@@ -175,3 +175,40 @@ func TestIgnore(t *testing.T) {
 		t.Errorf("beside one that is trusted: %d", a)
 	}
 }
+
+// A manager that refused the subnet is handed none, but its orders count, and the
+// acknowledgement of a handover that it answered too late; and once this one is standby,
+// nothing of that is left.
+func TestRefused(t *testing.T) {
+	for _, mod := range []uint32{mad.SMInfoAcknowledge, mad.SMInfoHandover} {
+		m := elect.New(elect.Config{Self: smp.Standing{Priority: 5, GUID: 5}, Trust: elect.Trust{Key: 1}})
+		m.Discovered(nil)
+		p := peer(9, 9, mad.SMStandby)
+		if a := m.Discovered([]elect.Peer{p}); a != elect.Handover {
+			t.Fatal(a)
+		}
+		m.Distrust(p.Info, elect.Refused)
+		if a := m.Discovered([]elect.Peer{p}); a != elect.Nothing || m.Trusts(p.Info) {
+			t.Fatalf("one that refused is handed the subnet: %d", a)
+		}
+		if a := m.Received(mod, p); a != elect.Nothing && mod == mad.SMInfoHandover {
+			t.Errorf("a standby hands over: %d", a)
+		}
+		p.Info.State = mad.SMMaster
+		m.Received(mod, p)
+		if want := map[bool]mad.SMState{true: mad.SMMaster, false: mad.SMStandby}[mod == mad.SMInfoHandover]; m.State() != want {
+			t.Errorf("after %d: %v, want %v", mod, m.State(), want)
+		}
+	}
+	m := elect.New(elect.Config{Self: smp.Standing{Priority: 5, GUID: 5}, Trust: elect.Trust{Key: 1}})
+	hides, refuses := peer(9, 8, mad.SMMaster), peer(9, 9, mad.SMMaster)
+	m.Distrust(hides.Info, elect.HidesKey)
+	m.Distrust(refuses.Info, elect.Refused)
+	m.Discovered([]elect.Peer{refuses})
+	if m.State() != mad.SMStandby || !m.Trusts(refuses.Info) || m.Trusts(hides.Info) {
+		t.Errorf("%v, trusts %v and %v", m.State(), m.Trusts(refuses.Info), m.Trusts(hides.Info))
+	}
+	if a := m.Received(mad.SMInfoHandover, hides); a != elect.Nothing {
+		t.Errorf("one that hides a key gives orders: %d", a)
+	}
+}

@@ -188,6 +188,48 @@ func TestSMKey(t *testing.T) {
 	}
 }
 
+// A better manager that does not answer a handover once is asked again at once, for SMPs may
+// be lost; one that never does, a few times a minute.
+func TestHandoverLost(t *testing.T) {
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
+		var log testkit.Buffer
+		a, _ := w.manager(hosts[0], engine.Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		w.settle(hosts[0], a, time.Second)
+		o := w.other(t, hosts[5], mad.SMInfo{Priority: 9, State: mad.SMStandby})
+		wait := func(text string, most time.Duration) {
+			t.Helper()
+			for range most / (100 * time.Millisecond) {
+				if time.Sleep(100 * time.Millisecond); strings.Contains(log.String(), text) {
+					return
+				}
+			}
+			t.Fatalf("no %q in %v:\n%s", text, most, log.String())
+		}
+		wait("handover not answered", time.Minute)
+		if strings.Contains(log.String(), "refused the subnet") {
+			t.Errorf("one lost SMP is a refusal:\n%s", log.String())
+		}
+		wait("refused the subnet", 20*time.Second)
+		time.Sleep(5 * time.Minute)
+		if n := strings.Count(log.String(), "handing over"); n < 6 || n > 14 {
+			t.Errorf("%d handovers in 5 minutes", n)
+		}
+		// After the pause, one that is not answered does not stop the next.
+		for range 2 {
+			n := strings.Count(log.String(), "handover not answered")
+			for strings.Count(log.String(), "handover not answered") == n {
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		o.set(func(o *other) { o.obeys = true })
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if x := a.Snapshot(); x.State != "Standby" {
+			t.Errorf("%s:\n%s", x.State, log.String())
+		}
+	})
+}
+
 // What hosts registered with a manager before another one was master is forgotten: a
 // group that they made again with the other may be a different one now. It begins with
 // what they registered with the other if it may copy that.

@@ -17,7 +17,7 @@ import (
 // the other, and two masters undo each other's settings.
 type rivals struct {
 	said    map[ib.GUID]time.Time // when each is to be reported next
-	refused map[ib.GUID]time.Time // when one that did not accept a handover is asked again
+	refused map[ib.GUID]time.Time // until when one counts that did not accept a handover
 	checked time.Time             // when the LIDs of all ports were last compared
 	doubled int                   // LIDs that two ports had then
 	since   time.Time             // since when a master that is not trusted does nothing
@@ -29,16 +29,21 @@ const (
 	// rivalIdle is how long a master that is not trusted may leave the local port
 	// unconfigured before it no longer counts as one.
 	rivalIdle = 10 * time.Second
-	// rivalPause is the pause before a handover that was not accepted is retried.
+	// rivalPause is the pause before a handover that was refused is retried.
 	rivalPause = time.Minute
 )
 
 // refused notes that a manager did not accept a handover: it has another SM_Key or
-// M_Key, and is not trusted until it changes or the pause is over.
+// M_Key, and is not trusted until it changes or the pause is over. If it did not answer,
+// SMPs may be lost: then the second time counts.
 func (s *Subnet) refused(p elect.Peer, r *smp.Reply) {
-	g := p.Info.GUID
-	s.elect.Distrust(p.Info, elect.Refused)
+	g, once := p.Info.GUID, !time.Now().Before(s.rivals.refused[p.Info.GUID])
 	s.rivals.refused[g] = time.Now().Add(rivalPause)
+	if r.Timeout && once {
+		s.log.Warn("handover not answered", "guid", g.String(), "priority", p.Info.Priority)
+		return
+	}
+	s.elect.Distrust(p.Info, elect.Refused)
 	if _, seen := s.rivals.said[g]; !seen {
 		s.rivals.said[g] = time.Now()
 	}

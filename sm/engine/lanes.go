@@ -59,6 +59,11 @@ func (w *sweep) writeLanes(ctx context.Context) error {
 		}
 	}
 	reqs := program.QoS(w.f, w.s.prog.want.qos, &w.have.lanes)
+	if len(reqs) > 0 {
+		if err := w.forgetLanes(ctx); err != nil {
+			return err
+		}
+	}
 	w.have.lanes.Wrote(w.f, w.s.prog.want.qos, reqs)
 	w.sets += len(reqs)
 	clear(w.unmapped)

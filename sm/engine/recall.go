@@ -154,6 +154,35 @@ func (w *sweep) remember(ctx context.Context) error {
 	return nil
 }
 
+// forgetLanes drops the tables of lanes that are remembered, before others are written: the
+// sweep may end before these are.
+func (w *sweep) forgetLanes(ctx context.Context) error {
+	s := w.s
+	r := &s.prog.want
+	if s.cfg.Routes == nil || r.saved || r.forgot {
+		return nil
+	}
+	problem, err := compute(ctx, s, func() error {
+		m := s.readRoutes()
+		if m == nil || m.Lanes == nil {
+			return nil
+		}
+		m.Lanes = nil
+		b, err := m.encode()
+		if err != nil {
+			return err
+		}
+		return s.cfg.Routes.Save(b)
+	})
+	if err != nil {
+		return err
+	}
+	if r.forgot = true; problem != nil {
+		s.warnOnce("remember", "routes are not remembered", "err", problem)
+	}
+	return nil
+}
+
 // sumFor is a sum of what routes depend on: the shape of the fabric, as sameShape has it,
 // and the options, without what is in force.
 func sumFor(g *fabric.Fabric, opt *route.Options) string {

@@ -15,6 +15,7 @@ import (
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/qos"
 	"ibnetworkd/sm/route"
+	"ibnetworkd/sm/transport"
 )
 
 // restart is a manager that ends and starts again.
@@ -138,6 +139,39 @@ func TestRestartLanes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Tables of lanes that a manager wrote with other options are written again also where it
+// could not remember them.
+func TestRestartLanesUnsaved(t *testing.T) {
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
+		cfg := engine.Config{Store: &memoryStore{}, Routes: &memoryStore{}, QoS: &qos.Options{}}
+		arb := func(s *engine.Subnet, stop func()) uint64 {
+			t.Helper()
+			before := w.sim.Counters().SMPs[mad.AttrVLArb].Set
+			time.Sleep(20 * time.Second)
+			synctest.Wait()
+			if x := s.Snapshot(); x.State != "Master" {
+				t.Fatal(x.State)
+			}
+			stop()
+			return w.sim.Counters().SMPs[mad.AttrVLArb].Set - before
+		}
+		arb(w.manager(f.SMPort, cfg))
+		other := cfg
+		other.QoS = &qos.Options{}
+		other.QoS.Weights[1] = 9
+		arb(w.managerOn(f.SMPort, other, func(tr transport.Transport) transport.Transport {
+			refused := func(path []uint8, a mad.AttrID, _ uint32) bool { return a == mad.AttrVLArb && len(path) == 4 }
+			return refusal{tr, refused, false}
+		}))
+		if n := arb(w.manager(f.SMPort, cfg)); n != 128 {
+			t.Errorf("%d Sets of arbitration, want 128", n)
+		}
+		if n := arb(w.manager(f.SMPort, cfg)); n != 0 {
+			t.Errorf("%d Sets of arbitration where nothing changed", n)
+		}
+	})
 }
 
 // run gives the state before and after, and the Sets of tables after the start.

@@ -29,6 +29,7 @@ type routes struct {
 	noTree   string // see route.Result
 	warnings []string
 	saved    bool // in Config.Routes: set by remember, cleared with the next routes
+	forgot   bool // no tables of lanes are there: set by forgetLanes, cleared likewise
 }
 
 // built is what was computed for a fabric.

@@ -102,14 +102,14 @@ func (w *sweep) route(ctx context.Context) error {
 		s.prog.reroute = false
 		g := s.routed(f)
 		opt, q, own := w.routeOptions(g)
-		alone, sm := w.first && s.copied.regs == nil, w.pol.SMLID
+		alone, again, sm := w.first && s.copied.regs == nil, s.prog.want.lft != nil, w.pol.SMLID
 		r, err := compute(ctx, s, func() built {
 			var last *remembered
 			if alone {
 				last = s.readRoutes()
 			}
 			b := last.recall(g, opt, q)
-			if b.known != nil && b.refused == nil && b.qos != nil {
+			if b.known != nil && b.refused == nil && b.qos != nil && !again { // else tables may be written
 				b.lanes = recalledLanes(f, b.qos, last.Lanes, sm)
 			}
 			return b

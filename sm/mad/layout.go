@@ -89,19 +89,19 @@ var (
 		component{CompPIRLinkSpeedExtActive, 528, 4}, component{CompPIRLinkSpeedExtSupported, 532, 4},
 		component{CompPIRLinkSpeedExtEnabled, 539, 5})
 
-	SlvlLayout = newLayout(component{CompSLVLLID, 0, 16}, component{CompSLVLInPort, 16, 8},
+	SLtoVLLayout = newLayout(component{CompSLVLLID, 0, 16}, component{CompSLVLInPort, 16, 8},
 		component{CompSLVLOutPort, 24, 8})
 	SwitchLayout = newLayout(component{CompSWIRLID, 0, 16})
-	LftLayout    = newLayout(component{CompLFTLID, 0, 16}, component{CompLFTBlock, 16, 16})
-	MftLayout    = newLayout(component{CompMFTLID, 0, 16}, component{CompMFTPosition, 16, 4}, component{CompMFTBlock, 23, 9})
-	SmInfoLayout = newLayout(component{CompSMIRLID, 0, 16}, component{CompSMIRGUID, 32, 64},
+	LFTLayout    = newLayout(component{CompLFTLID, 0, 16}, component{CompLFTBlock, 16, 16})
+	MFTLayout    = newLayout(component{CompMFTLID, 0, 16}, component{CompMFTPosition, 16, 4}, component{CompMFTBlock, 23, 9})
+	SMInfoLayout = newLayout(component{CompSMIRLID, 0, 16}, component{CompSMIRGUID, 32, 64},
 		component{CompSMIRActCount, 160, 32}, component{CompSMIRPriority, 192, 4}, component{CompSMIRState, 196, 4})
 	LinkLayout = newLayout(component{CompLRFromLID, 0, 16}, component{CompLRFromPort, 16, 8},
 		component{CompLRToPort, 24, 8}, component{CompLRToLID, 32, 16})
-	GuidLayout = newLayout(component{CompGIRLID, 0, 16}, component{CompGIRBlock, 16, 8})
-	PkeyLayout = newLayout(component{CompPKTRLID, 0, 16}, component{CompPKTRBlock, 16, 16},
+	GUIDInfoLayout  = newLayout(component{CompGIRLID, 0, 16}, component{CompGIRBlock, 16, 8})
+	PKeyTableLayout = newLayout(component{CompPKTRLID, 0, 16}, component{CompPKTRBlock, 16, 16},
 		component{CompPKTRPort, 32, 8})
-	VlArbLayout = newLayout(component{CompVLARLID, 0, 16}, component{CompVLARPort, 16, 8}, component{CompVLARBlock, 24, 8})
+	VLArbLayout = newLayout(component{CompVLARLID, 0, 16}, component{CompVLARPort, 16, 8}, component{CompVLARBlock, 24, 8})
 
 	ServiceLayout = func() *Layout {
 		f := []component{{CompSRServiceID, 0, 64}, {CompSRGID, 64, 128}, {CompSRPKey, 192, 16},

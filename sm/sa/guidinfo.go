@@ -37,7 +37,7 @@ func (q *query) guidInfos() mad.Status {
 			}
 			start := len(q.out)
 			q.out = r.Append(q.out)
-			q.emit(start, mad.GuidLayout)
+			q.emit(start, mad.GUIDInfoLayout)
 		}
 	})
 	return mad.StatusOK

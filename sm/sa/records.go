@@ -192,7 +192,7 @@ func (q *query) lfts() mad.Status {
 			copy(r.Table[:], t[b*64:])
 			start := len(q.out)
 			q.out = r.Append(q.out)
-			q.emit(start, mad.LftLayout)
+			q.emit(start, mad.LFTLayout)
 		}
 	})
 	return mad.StatusOK
@@ -217,7 +217,7 @@ func (q *query) mfts() mad.Status {
 				r := mad.MFTRecord{LID: lid, Position: uint8(pos), Block: uint16(b), Table: q.state.MFT.Block(sw, b, pos)}
 				start := len(q.out)
 				q.out = r.Append(q.out)
-				q.emit(start, mad.MftLayout)
+				q.emit(start, mad.MFTLayout)
 			}
 		}
 	})
@@ -244,7 +244,7 @@ func (q *query) slvls() mad.Status {
 			emit := func() {
 				start := len(q.out)
 				q.out = r.Append(q.out)
-				q.emitMask(start, mad.SlvlLayout, mask)
+				q.emitMask(start, mad.SLtoVLLayout, mask)
 			}
 			r.OutPort = port.Num
 			if !isSwitch {
@@ -281,7 +281,7 @@ func (q *query) vlArbs() mad.Status {
 				}
 				start := len(q.out)
 				q.out = r.Append(q.out)
-				q.emitMask(start, mad.VlArbLayout, mask)
+				q.emitMask(start, mad.VLArbLayout, mask)
 			}
 		})
 	})
@@ -300,7 +300,7 @@ func (q *query) smInfos() mad.Status {
 		}
 		start := len(q.out)
 		q.out = r.Append(q.out)
-		q.emit(start, mad.SmInfoLayout)
+		q.emit(start, mad.SMInfoLayout)
 	}
 	return mad.StatusOK
 }
@@ -381,7 +381,7 @@ func (q *query) pkeys() mad.Status {
 				}
 				start := len(q.out)
 				q.out = r.Append(q.out)
-				q.emit(start, mad.PkeyLayout)
+				q.emit(start, mad.PKeyTableLayout)
 			}
 		})
 	})

@@ -88,8 +88,9 @@ func sumBytes(b []byte) string {
 
 // recall gives the routes that were remembered, if the fabric has their tables and nothing
 // that they depend on has changed; else routes that follow these tables. Those that do not lead
-// everywhere or have a credit loop are not used. The result has a list of rows of its own, for
-// a sweep drops rows of opt.Previous that it writes whole.
+// everywhere are not used, nor are those with a credit loop that no named engine leaves. The
+// result has a list of rows of its own, for a sweep drops rows of opt.Previous that it writes
+// whole.
 func (m *remembered) recall(g *fabric.Fabric, opt route.Options, q *qos.Options) built {
 	if m == nil || m.Tables != sumTables(g, opt.Previous) {
 		return build(g, opt, q)
@@ -98,7 +99,7 @@ func (m *remembered) recall(g *fabric.Fabric, opt route.Options, q *qos.Options)
 		opt.Before = route.FatTree // so that the reason is found again
 	}
 	if m.Version == version.String() && m.For == sumFor(g, &opt) && slices.Equal(m.At, g.SwitchGUIDs()) {
-		if err := route.Verify(g, opt.Previous, m.SL); err != nil {
+		if err := route.Verify(g, opt.Previous, m.SL, opt.MayLoop()); err != nil {
 			opt.Previous = nil
 			b := build(g, opt, q)
 			b.refused, b.known = err, m // hosts have its levels

@@ -81,8 +81,26 @@ func TestRecallVerifies(t *testing.T) {
 		if r.err != nil || r.refused == nil || !strings.Contains(r.refused.Error(), c.why) {
 			t.Errorf("%s: %v, %v", name, r.refused, r.err)
 		}
-		if err := route.Verify(g, r.LFT, r.SL); err != nil {
+		if err := route.Verify(g, r.LFT, r.SL, false); err != nil {
 			t.Errorf("%s, computed again: %v", name, err)
+		}
+	}
+}
+
+// Routes by an engine that was named although it leaves a credit loop stay after a start.
+func TestRecallNamedLoop(t *testing.T) {
+	g := gen.LIDs(gen.Ring(7, 2), 0)
+	for _, engine := range []string{"minhop", "ftree, sssp"} {
+		opt := route.Options{Engine: engine}
+		r, err := route.Build(g, opt)
+		if err != nil || route.CreditLoop(g, r.LFT, r.SL) == nil {
+			t.Fatalf("%s: %s, %v", engine, r.Engine, err)
+		}
+		opt.Previous = r.LFT
+		m := &remembered{Version: version.String(), For: sumFor(g, &opt), Tables: sumTables(g, r.LFT), Engine: r.Engine, Layers: r.NumLayers,
+			Order: r.Order, At: g.SwitchGUIDs(), SL: r.SL, Trunk: r.Trunk, Warnings: r.Warnings}
+		if now := m.recall(g, opt, nil); now.refused != nil || now.Engine != r.Engine {
+			t.Errorf("%s: %s, %v", engine, now.Engine, now.refused)
 		}
 	}
 }

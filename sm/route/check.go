@@ -75,15 +75,28 @@ func CreditLoop(f *fabric.Fabric, lft [][]uint8, sl Layers) []string {
 	return nil
 }
 
+// MayLoop reports whether an engine is named that is used although it leaves a credit loop.
+func (o *Options) MayLoop() bool {
+	for name := range strings.SplitSeq(o.Engine, ",") {
+		if e, _ := resolve(name); e == MinHop || e == DOR {
+			return true
+		}
+	}
+	return false
+}
+
 // Verify reports a port that tables do not lead to from a switch with a way to it, or else
-// a credit loop.
-func Verify(f *fabric.Fabric, lft [][]uint8, sl Layers) error {
+// a credit loop if none may be.
+func Verify(f *fabric.Fabric, lft [][]uint8, sl Layers, mayLoop bool) error {
 	g := newGraph(f)
 	if len(lft) != g.n || sl != nil && len(sl) != g.n {
 		return fmt.Errorf("there are tables for %d switches, not %d", len(lft), g.n)
 	}
 	if lid, s := g.unreached(lft); s != fabric.None {
 		return fmt.Errorf("LID %d is not reached from switch %s", lid, f.Nodes[f.Switches[s].Node].Name())
+	}
+	if mayLoop {
+		return nil
 	}
 	if loop := CreditLoop(f, lft, sl); loop != nil {
 		return fmt.Errorf("there is a credit loop: %s", strings.Join(loop, ", "))

@@ -76,6 +76,7 @@ func TestDrainedAsOff(t *testing.T) {
 		{"spine of DragonFly+", gen.DragonFlyPlus(5, 2, 2, 2), []int{0}, 0, route.Options{}, route.UpDown},
 		{"spine of DragonFly+ on layers", gen.DragonFlyPlus(5, 2, 2, 2), []int{0}, 0, route.Options{Layers: 4}, ""},
 		{"layers by name", gen.DragonFlyPlus(5, 2, 2, 2), []int{0, 2}, 0, route.Options{Engine: route.Layered, Layers: 4}, route.Layered},
+		{"switch of HyperX", gen.EmptyLeaf(gen.HyperX([]int{6, 6}, 4), 7, 0), []int{0}, 0, route.Options{}, route.DOR},
 		{"uneven", gen.Uneven(1, 24, 12, 6, 100), []int{0}, 0, route.Options{}, route.FatTree},
 	} {
 		t.Run(c.name, func(t *testing.T) {

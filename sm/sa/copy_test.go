@@ -186,6 +186,8 @@ func FuzzRestore(f *testing.F) {
 	f.Add(s[0], s[1], s[2], s[3], s[4])
 	own := (&mad.GUIDInfoRecord{LID: 1, Info: mad.GUIDInfo{gid.GUID(), 0x99}}).Append(nil)
 	f.Add(s[0], s[1], s[2], s[3], append(s[4][:mad.SADataOffset:mad.SADataOffset], own...))
+	w.s.SetLevels(Levels{At: []ib.GUID{5, 6}, Drained: []ib.GUID{2, 0x4242}})
+	f.Add(w.tables(w.cas()[0], true)[0], s[1], s[2], s[3], s[4])
 	f.Fuzz(func(t *testing.T, z, a, b, c, d []byte) {
 		r, err := ParseRegistrations([len(Copies)][]byte{z, a, b, c, d})
 		if n := len(r.members) + len(r.services) + len(r.subs) + len(r.aliases)/8; n > (len(z)+len(a)+len(b)+len(c)+len(d))/32 {

@@ -87,8 +87,8 @@ func WrapError(what string, err error) error {
 // replays recorded messages.
 type Socket interface {
 	SendMessages([]netlink.Message) ([]netlink.Message, error)
-	// ReceiveIter gives the messages of an answer, or of a whole dump, which are valid until the
-	// next.
+	// ReceiveIter gives the messages of an answer to what was sent last, or of a whole dump, which
+	// are valid until the next.
 	ReceiveIter() func(yield func(netlink.Message, error) bool)
 	Close() error
 }
@@ -151,8 +151,13 @@ func Dial(family int, strict bool) (*Conn, error) {
 // NewConn wraps a socket.
 func NewConn(s Socket) *Conn { return &Conn{s: s, seq: 1} }
 
-// Close closes the socket.
-func (c *Conn) Close() error { return c.s.Close() }
+// Close closes the socket after an exchange that runs: the kernel answers each request before its
+// send returns.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.s.Close()
+}
 
 func (c *Conn) next() uint32 {
 	c.seq++
@@ -297,39 +302,24 @@ func (c *Conn) Dump(r Request, restart func(), f func(typ uint16, data []byte) e
 }
 
 func (c *Conn) dump(r Request, f func(typ uint16, data []byte) error) (interrupted bool, err error) {
-	seq := c.next()
 	_, err = c.s.SendMessages([]netlink.Message{{
-		Header: netlink.Header{Type: netlink.HeaderType(r.Type), Flags: r.Flags | netlink.Request | netlink.Dump, Sequence: seq},
+		Header: netlink.Header{Type: netlink.HeaderType(r.Type), Flags: r.Flags | netlink.Request | netlink.Dump, Sequence: c.next()},
 		Data:   r.Data,
 	}})
 	if err != nil {
 		return false, WrapError(r.What, err)
 	}
 	var ferr error
-	for ours := false; !ours; {
-		empty := true
-		for m, err := range c.s.ReceiveIter() {
-			if err != nil {
-				var oe *netlink.OpError
-				if errors.As(err, &oe) && oe.Sequence != 0 && oe.Sequence != seq {
-					break // left behind by an earlier exchange that failed
-				}
-				return false, WrapError(r.What, err)
-			}
-			empty = false
-			if m.Header.Sequence != seq {
-				continue
-			}
-			ours = true
-			if m.Header.Flags&netlink.DumpInterrupted != 0 {
-				interrupted = true
-			}
-			if ferr == nil {
-				ferr = f(uint16(m.Header.Type), m.Data)
-			}
+	for m, err := range c.s.ReceiveIter() {
+		if err != nil {
+			return false, WrapError(r.What, err)
 		}
-		// A dump of nothing is a single "done", which the library does not return.
-		ours = ours || empty
+		if m.Header.Flags&netlink.DumpInterrupted != 0 {
+			interrupted = true
+		}
+		if ferr == nil {
+			ferr = f(uint16(m.Header.Type), m.Data)
+		}
 	}
 	if ferr != nil {
 		return false, fmt.Errorf("%s: %w", r.What, ferr)

@@ -17,10 +17,12 @@ var ne = binary.NativeEndian
 // kernel answers a request before the send returns, and makes the next part of a dump while
 // one is read, so a socket in the runtime's poller would wake the process for nothing.
 type socket struct {
-	fd    int
+	fd    int // -1 once closed
 	batch *Batch
 	next  int    // datagram of the batch
 	out   []byte // what was sent last; its memory is used again
+	// first and last are the sequence numbers of what was sent last.
+	first, last uint32
 }
 
 // bind opens a socket of a family in the calling thread's network namespace.
@@ -43,15 +45,19 @@ func growReadBuffer(fd, n int) {
 	}
 }
 
-// Close implements netlink.Socket.
-func (s *socket) Close() error { return os.NewSyscallError("close", unix.Close(s.fd)) }
+// Close implements netlink.Socket. No other call may run: the number is soon that of another file.
+func (s *socket) Close() error {
+	fd := s.fd
+	s.fd = -1
+	return os.NewSyscallError("close", unix.Close(fd))
+}
 
 // Send implements netlink.Socket.
 func (s *socket) Send(m netlink.Message) error { return s.SendMessages([]netlink.Message{m}) }
 
-// SendMessages implements netlink.Socket: all in one system call.
+// SendMessages implements netlink.Socket: all in one system call, numbered in order.
 func (s *socket) SendMessages(ms []netlink.Message) error {
-	s.out = s.out[:0]
+	s.out, s.first, s.last = s.out[:0], ms[0].Header.Sequence, ms[len(ms)-1].Header.Sequence
 	for _, m := range ms {
 		s.out = append(appendHeader(s.out, m.Header), m.Data...)
 		for len(s.out)%unix.NLMSG_ALIGNTO != 0 {
@@ -85,27 +91,33 @@ func (s *socket) Receive() (out []netlink.Message, err error) {
 	return out, nil
 }
 
-// ReceiveIter implements netlink.Socket: the messages of one datagram of the kernel, valid until
-// the next call.
+// ReceiveIter implements netlink.Socket: of one datagram of the kernel, what answers the messages
+// that were sent last, valid until the next call. An exchange that failed leaves the rest of its
+// answers behind: the end of such a dump would be taken for that of the next one.
 func (s *socket) ReceiveIter() iter.Seq2[netlink.Message, error] {
 	return func(yield func(netlink.Message, error) bool) {
-		b, err := s.datagram()
-		for err == nil && len(b) >= unix.NLMSG_HDRLEN {
-			n := ne.Uint32(b)
-			if n < unix.NLMSG_HDRLEN || uint64(n) > uint64(len(b)) {
-				err = ErrMalformed
-				break
+		for answered := false; !answered; {
+			b, err := s.datagram()
+			for err == nil && len(b) >= unix.NLMSG_HDRLEN {
+				n := ne.Uint32(b)
+				if n < unix.NLMSG_HDRLEN || uint64(n) > uint64(len(b)) {
+					err = ErrMalformed
+					break
+				}
+				m := netlink.Message{Header: netlink.Header{Length: n, Type: netlink.HeaderType(ne.Uint16(b[4:])),
+					Flags: netlink.HeaderFlags(ne.Uint16(b[6:])), Sequence: ne.Uint32(b[8:]), PID: ne.Uint32(b[12:])},
+					Data: b[unix.NLMSG_HDRLEN:n]}
+				if m.Header.Sequence-s.first <= s.last-s.first {
+					if answered = true; !yield(m, nil) {
+						return
+					}
+				}
+				b = b[min(align(int(n)), len(b)):]
 			}
-			m := netlink.Message{Header: netlink.Header{Length: n, Type: netlink.HeaderType(ne.Uint16(b[4:])),
-				Flags: netlink.HeaderFlags(ne.Uint16(b[6:])), Sequence: ne.Uint32(b[8:]), PID: ne.Uint32(b[12:])},
-				Data: b[unix.NLMSG_HDRLEN:n]}
-			if !yield(m, nil) {
+			if err != nil {
+				yield(netlink.Message{}, err)
 				return
 			}
-			b = b[min(align(int(n)), len(b)):]
-		}
-		if err != nil {
-			yield(netlink.Message{}, err)
 		}
 	}
 }

@@ -79,13 +79,61 @@ func TestSocketBatches(t *testing.T) {
 	if s.receives != 1 {
 		t.Errorf("%d links in %d system calls", links, s.receives)
 	}
-	// What an exchange leaves behind is not taken for the next one's.
-	h := netlink.Header{Length: unix.NLMSG_HDRLEN + unix.SizeofIfInfomsg, Type: unix.RTM_GETLINK, Flags: netlink.Request | netlink.Dump,
-		Sequence: 1 << 31}
-	if err := s.Send(netlink.Message{Header: h, Data: dump.Data}); err != nil {
+}
+
+// What an exchange leaves behind is not taken for an answer to the next one: neither links, nor the end of a
+// dump, nor an error.
+func TestSocketLeftBehind(t *testing.T) {
+	c, s := dialCounting(t)
+	dump := Request{What: "list links", Type: unix.RTM_GETLINK, Data: make([]byte, unix.SizeofIfInfomsg)}
+	for _, left := range []struct {
+		typ   uint16
+		flags netlink.HeaderFlags
+		data  []byte
+	}{
+		{unix.RTM_GETLINK, netlink.Dump, dump.Data},
+		{unix.RTM_GETNEXTHOP, netlink.Dump, make([]byte, unix.SizeofNhmsg)}, // of none
+		{unix.RTM_GETLINK, 0, getLink(1_000_000).Data},
+	} {
+		leave := func() {
+			t.Helper()
+			h := netlink.Header{Length: uint32(unix.NLMSG_HDRLEN + len(left.data)), Type: netlink.HeaderType(left.typ),
+				Flags: netlink.Request | left.flags, Sequence: 1 << 31}
+			if err := s.Send(netlink.Message{Header: h, Data: left.data}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		leave()
+		if err := c.Ask([]Request{getLink(1)}, func(int, uint16, []byte) error { return nil })[0]; err != nil {
+			t.Errorf("%+v: %v", left, err)
+		}
+		leave()
+		links := 0
+		err := c.Dump(dump, func() { links = 0 }, func(uint16, []byte) error { links++; return nil })
+		if busy := left.typ == dump.Type && errors.Is(err, unix.EBUSY); !busy && (err != nil || links == 0) {
+			t.Errorf("%+v: %d links, %v", left, links, err)
+		}
+	}
+}
+
+// A closed connection does not use the number of its socket, which is that of another file then.
+func TestSocketClosed(t *testing.T) {
+	c, _ := dialCounting(t)
+	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Ask([]Request{getLink(1)}, func(int, uint16, []byte) error { return nil })[0]; err != nil {
-		t.Error(err)
+	other, err := bind(unix.NETLINK_ROUTE, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(other) }()
+	if err := c.Ask([]Request{getLink(1)}, func(int, uint16, []byte) error { return nil })[0]; !errors.Is(err, unix.EBADF) {
+		t.Errorf("a request: %v", err)
+	}
+	if err := c.Close(); !errors.Is(err, unix.EBADF) {
+		t.Errorf("closed again: %v", err)
+	}
+	if _, err := unix.Getsockname(other); err != nil {
+		t.Errorf("the other file: %v", err)
 	}
 }

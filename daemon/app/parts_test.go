@@ -5,8 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -198,4 +201,38 @@ func TestGiveBack(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 	})
+}
+
+// States go to the socket of NOTIFY_SOCKET, also to an abstract one and after it was made again; without one, and
+// with a path that is none, nothing is sent.
+func TestNotifier(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "notify")
+	for _, name := range []string{file, "@ibnetworkd-test-" + strconv.Itoa(os.Getpid()), "/" + strings.Repeat("x", 200), ""} {
+		t.Setenv("NOTIFY_SOCKET", name)
+		notify, done := notifier()
+		notify("STATUS=nobody listens")
+		for range 2 {
+			if name == "" || len(name) > 108 {
+				notify("WATCHDOG=1")
+				continue
+			}
+			c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			notify("WATCHDOG=1")
+			b := make([]byte, 64)
+			if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := c.Read(b); err != nil || string(b[:n]) != "WATCHDOG=1" {
+				t.Errorf("%s: %q, %v", name, b[:n], err)
+			}
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+			_ = os.Remove(file)
+		}
+		done()
+	}
 }

@@ -85,7 +85,7 @@ func (b *Builder) lost(m Moved) Reason {
 	case at.Index == 0:
 		return Reason{Code: CodeMoved, Text: fmt.Sprintf("%s is no longer in network namespace %s: another program deleted it, or moved it "+
 			"to a network namespace that ibnetworkd cannot see", m.Name, ns),
-			Next: again + "; to look for it: lsns --type=net; nsenter --net=/proc/PID/ns/net ip link show type " + m.Kind}
+			Next: again + "; to find it: lsns --type=net; nsenter --net=/proc/PID/ns/net ip link show type " + m.Kind}
 	case at.Path == "":
 		return Reason{Code: CodeMoved, Text: fmt.Sprintf("%s is not in network namespace %s: another program moved it to one without a name "+
 			"(number %d of ip netns list-id)", m.Name, ns, at.NSID),
@@ -171,9 +171,9 @@ func (x Away) Place() string {
 	return "in network namespace " + x.Namespace
 }
 
-// Look is the command of ip(8) by which an administrator sees there what cannot be seen
+// Command is a command of ip(8) in that network namespace, for what cannot be observed
 // from here.
-func (x Away) Look(command string) string {
+func (x Away) Command(command string) string {
 	if x.Namespace == "" {
 		return "lsns --type=net; nsenter --net=/proc/PID/ns/net ip " + command
 	}

@@ -131,8 +131,8 @@ func awayNames(d *api.Description) (out []string) {
 // lacksElsewhere is why a link in another network namespace is not online, as far as it is known.
 func lacksElsewhere(x away) string {
 	if at := x.at.Away; x.at.OK() {
-		return fmt.Sprintf("%s is %s: whether it is online there is not checked; to look: %s", at.Name, at.Place(),
-			at.Look("address show dev "+at.Name))
+		return fmt.Sprintf("%s is %s: whether it is online there is not checked; next: %s", at.Name, at.Place(),
+			at.Command("address show dev "+at.Name))
 	}
 	if x.at.Why.Next == "" {
 		return x.at.Why.Text
@@ -145,7 +145,7 @@ func notCounted(found []away) (out []answer.Statistics) {
 	for _, x := range found {
 		at := x.at.Away
 		out = append(out, answer.Statistics{Link: at.Name, Counters: []answer.Counter{},
-			NotChecked: "not checked, " + at.Place() + ": " + at.Look("-s link show dev "+at.Name)})
+			NotChecked: "not checked, " + at.Place() + ": " + at.Command("-s link show dev "+at.Name)})
 	}
 	return out
 }

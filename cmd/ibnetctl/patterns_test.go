@@ -160,7 +160,7 @@ func TestLinksElsewhere(t *testing.T) {
 		t.Errorf("logs '*': %v, %v", b.words, err)
 	}
 	for name, why := range map[string]string{
-		"asked": "job is in network namespace ns: whether it is online there is not checked; to look: ip -n ns address show dev job",
+		"asked": "job is in network namespace ns: whether it is online there is not checked; next: ip -n ns address show dev job",
 		"far":   "ib1 was moved to another network namespace; next: move it back", "nosuch": "no such link (yet)",
 	} {
 		missing, online := judge(link.Report{Links: d.Links}, goal{links: []want{{link: name}}}, func(link.Status) bool { return true })

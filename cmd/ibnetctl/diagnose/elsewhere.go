@@ -35,10 +35,10 @@ func (w *walker) elsewhere(l *link.Link) {
 			w.partition(key)
 		}
 		if a.OK() {
-			w.warn("namespace", "", x.Look("-d address show dev "+x.Name),
+			w.warn("namespace", "", x.Command("-d address show dev "+x.Name),
 				"%s is %s (%s): its carrier, addresses and routes there are not checked", x.Name, x.Place(), x.State)
 		} else {
-			w.fail("namespace", a.Why.Code, cmp.Or(a.Why.Next, x.Look("-d link show dev "+x.Name)), "%s", a.Why.Text)
+			w.fail("namespace", a.Why.Code, cmp.Or(a.Why.Next, x.Command("-d link show dev "+x.Name)), "%s", a.Why.Text)
 		}
 		for i := start; i < len(w.checks); i++ {
 			w.checks[i].Link = x.Name

@@ -24,7 +24,6 @@ var stateless = []string{
 var shared = map[string]string{
 	"lab/smbench.rigs":           "numbers of sockets differ in a process",
 	"sm/transport/ibsim.sockets": "numbers of sockets differ in a process",
-	"smctl/probe.lastTID":        "transaction identifiers differ in a process",
 }
 
 // TestNoState keeps package sync out of the pure packages, and package variables that

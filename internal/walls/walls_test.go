@@ -55,8 +55,9 @@ var walls = []wall{
 		why: "whether to run a subnet manager is decided from values, so that a thousand nodes can be simulated"},
 	{pkg: "smctl", forbid: []string{module + "/daemon"}, why: "the daemon publishes what smctl says, not the other way round"},
 	{pkg: "daemon/plan", forbid: effects, why: "the same snapshot gives the same plan on every machine"},
-	{pkg: "sm", forbid: []string{module + "/daemon", module + "/link", module + "/units", module + "/ipoib", module + "/roce", module +
-		"/lab"}, why: "the subnet manager is a program of its own that starts without the daemon and without the lab"},
+	{pkg: "sm", forbid: []string{module + "/units", module + "/link", module + "/ipoib", module + "/roce", module + "/smctl",
+		module + "/daemon", module + "/cmd", module + "/lab"},
+		why: "the subnet manager is a program of its own that starts without the daemon and without the lab"},
 	{pkg: "sm/fabric", forbid: effects, why: "stages are functions from values to values"},
 	{pkg: "sm/mad", forbid: effects, why: "a codec reads bytes, not devices"},
 	{pkg: "sm/discover", forbid: effects, why: "events in, effects out: the engine owns the wire"},
@@ -84,7 +85,7 @@ var walls = []wall{
 	{pkg: "cmd/ibnetctl/diagnose", forbid: effects, why: "the same observations give the same diagnosis, of a report too"},
 	{pkg: "cmd/ibnetctl/importer", forbid: effects, why: "the text of files gives the text of units"},
 	{pkg: "cmd/ibnetctl/hosts", forbid: effects, why: "a list and units give rows"},
-	{pkg: "internal/kernel", forbid: []string{module + "/link", module + "/daemon", module + "/units", module + "/sm"},
+	{pkg: "internal/kernel", forbid: above("units"),
 		why: "a kernel client knows bytes, not intentions"},
 }
 

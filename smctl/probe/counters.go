@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -44,6 +45,7 @@ type counting struct {
 	f     *fabric.Fabric
 	todo  []question
 	open  map[uint32]question
+	tid   uint32         // of the last question
 	dead  map[int32]bool // nodes that did not answer
 	out   *Counters
 	worth func(*mad.PortCounters) bool
@@ -59,7 +61,7 @@ type question struct {
 // its counters, for at most CountersTime, and for the extended ones of those whose
 // counters are worth it. An error is one of the own port.
 func ReadCounters(ctx context.Context, c Conn, f *fabric.Fabric, worth func(*mad.PortCounters) bool) (*Counters, error) {
-	r := &counting{f: f, open: map[uint32]question{}, dead: map[int32]bool{}, worth: worth,
+	r := &counting{f: f, open: map[uint32]question{}, tid: rand.Uint32(), dead: map[int32]bool{}, worth: worth,
 		out: &Counters{Ports: map[int32]PortCounters{}}}
 	for i := range f.Ports {
 		if q := &f.Ports[i]; q.Num > 0 && q.Peer != fabric.None {
@@ -101,19 +103,20 @@ func (r *counting) next(c Conn) error {
 		if !q.lid.IsUnicast() || r.dead[p.Node] {
 			continue
 		}
-		tid, attr := lastTID.Add(1), mad.AttrPortCounters
+		attr := mad.AttrPortCounters
+		r.tid++
 		if q.ext {
 			attr = mad.AttrPortCountersExt
 		}
 		k := transport.Packet{LID: q.lid, QPN: 1, Timeout: perfTimeout, Retries: perfRetries}
 		h := mad.Header{BaseVersion: mad.BaseVer, Class: mad.ClassPerf, ClassVersion: mad.PerfClassV, Method: mad.MethodGet,
-			TID: uint64(tid), Attr: attr}
+			TID: uint64(r.tid), Attr: attr}
 		h.Put(&k.MAD)
 		mad.SetPortSelect(&k.MAD, p.Num)
 		if err := c.Send(&k); err != nil {
 			return err
 		}
-		r.open[tid] = q
+		r.open[r.tid] = q
 	}
 	return nil
 }

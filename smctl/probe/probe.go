@@ -11,8 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"ibnetworkd/ib"
@@ -48,12 +48,10 @@ const unheard = (retries + 2) * timeout
 // its port must not pass for one that found none.
 var errSilent = errors.New("the port does not answer subnet management packets; one that an M_Key protects does not")
 
-// lastTID makes transaction identifiers differ between the probes of a process.
-var lastTID atomic.Uint32
-
-// run sends what the source gives and steps the answers back in.
+// run sends what the source gives and steps the answers back in. Transaction identifiers
+// begin at random, so that a late answer to a probe before it is taken for none of these.
 func run(ctx context.Context, c Conn, src smp.Source) error {
-	open, silent := map[uint32]smp.Request{}, 0
+	open, silent, tid := map[uint32]smp.Request{}, 0, rand.Uint32()
 	into := make([]transport.Packet, window)
 	for {
 		for len(open) < window {
@@ -61,7 +59,7 @@ func run(ctx context.Context, c Conn, src smp.Source) error {
 			if !ok {
 				break
 			}
-			tid := lastTID.Add(1)
+			tid++
 			p := transport.Packet{LID: ib.LIDPermissive, Timeout: timeout, Retries: retries}
 			mad.PutDR(&p.MAD, req.Method, req.Attr, req.Mod, uint64(tid), 0, req.Path, req.Data[:])
 			if err := c.Send(&p); err != nil {
@@ -267,7 +265,7 @@ func exchange(ctx context.Context, c Conn, p *transport.Packet) (*transport.Pack
 // get asks the agent or manager at a LID for an attribute.
 func get(ctx context.Context, c Conn, lid ib.LID, attr mad.AttrID) (*transport.Packet, error) {
 	p := transport.Packet{LID: lid, Timeout: timeout, Retries: retries}
-	mad.PutLR(&p.MAD, mad.MethodGet, attr, 0, uint64(lastTID.Add(1)), 0, nil)
+	mad.PutLR(&p.MAD, mad.MethodGet, attr, 0, uint64(rand.Uint32()), 0, nil)
 	return exchange(ctx, c, &p)
 }
 
@@ -294,7 +292,7 @@ func AskLID(ctx context.Context, c Conn, lid ib.LID) ([]smctl.SMInfo, error) {
 // does before it joins a group, and reports whether it answered.
 func AskSA(ctx context.Context, c Conn, lid ib.LID) (bool, error) {
 	p := transport.Packet{LID: lid, QPN: 1, Timeout: timeout, Retries: retries}
-	h := mad.NewSA(mad.MethodGet, mad.AttrClassPortInfo, lastTID.Add(1), 0)
+	h := mad.NewSA(mad.MethodGet, mad.AttrClassPortInfo, rand.Uint32(), 0)
 	p.SetMessage(h.Append(nil), false)
 	q, err := exchange(ctx, c, &p)
 	return q != nil, err

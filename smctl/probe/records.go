@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -55,10 +56,10 @@ func (t *tables) byAttr(a mad.AttrID) (*[]byte, int) {
 
 // readTables asks the administrator at a LID for all its tables at once.
 func readTables(ctx context.Context, c Conn, lid ib.LID) (*tables, error) {
-	t, open := &tables{}, map[uint32]mad.AttrID{}
+	t, open, tid := &tables{}, map[uint32]mad.AttrID{}, rand.Uint32()
 	for _, attr := range []mad.AttrID{mad.AttrNodeRecord, mad.AttrPortInfoRecord, mad.AttrSwitchInfoRecord, mad.AttrLinkRecord,
 		mad.AttrSMInfoRecord} {
-		tid := lastTID.Add(1)
+		tid++
 		p := transport.Packet{LID: lid, QPN: 1, Timeout: tableTimeout}
 		h := mad.NewSA(mad.MethodGetTable, attr, tid, 0)
 		p.SetMessage(h.Append(nil), false)
@@ -345,7 +346,7 @@ func records(ctx context.Context, c Conn) (*Found, error) {
 // own asks the own port's agent for an attribute.
 func own(ctx context.Context, c Conn, attr mad.AttrID) (*[64]byte, error) {
 	p := transport.Packet{LID: ib.LIDPermissive, Timeout: timeout, Retries: retries}
-	mad.PutDR(&p.MAD, mad.MethodGet, attr, 0, uint64(lastTID.Add(1)), 0, nil, nil)
+	mad.PutDR(&p.MAD, mad.MethodGet, attr, 0, uint64(rand.Uint32()), 0, nil, nil)
 	limit, cancel := context.WithTimeout(ctx, unheard)
 	defer cancel()
 	q, err := exchange(limit, c, &p)

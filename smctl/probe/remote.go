@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/mad"
@@ -22,7 +23,7 @@ type RemotePort struct {
 func Remote(ctx context.Context, c Conn, port uint8) (r RemotePort, err error) {
 	ask := func(attr mad.AttrID) (*transport.Packet, error) {
 		p := transport.Packet{LID: ib.LIDPermissive, Timeout: timeout, Retries: retries}
-		mad.PutDR(&p.MAD, mad.MethodGet, attr, 0, uint64(lastTID.Add(1)), 0, []uint8{port}, nil)
+		mad.PutDR(&p.MAD, mad.MethodGet, attr, 0, uint64(rand.Uint32()), 0, []uint8{port}, nil)
 		q, err := exchange(ctx, c, &p)
 		if err == nil && q == nil {
 			err = fmt.Errorf("the node behind port %d does not answer", port)

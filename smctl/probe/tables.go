@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 
 	"ibnetworkd/ib"
@@ -130,7 +131,7 @@ func Lanes(ctx context.Context, c Conn, r *explain.Routes, paths ...explain.Path
 // to another. ok is false when it has none or does not answer.
 func AskPath(ctx context.Context, c Conn, sa, slid, dlid ib.LID) (rec mad.PathRecord, ok bool, err error) {
 	p := transport.Packet{LID: sa, QPN: 1, Timeout: timeout, Retries: retries}
-	p.SetMessage(explain.PathRequest(slid, dlid, lastTID.Add(1)), false)
+	p.SetMessage(explain.PathRequest(slid, dlid, rand.Uint32()), false)
 	q, err := exchange(ctx, c, &p)
 	if err != nil || q == nil {
 		return rec, false, err

@@ -288,7 +288,7 @@ func FuzzDecodeEvent(f *testing.F) {
 func TestInternerIsBounded(t *testing.T) {
 	in := interner{}
 	for i := range 3 * maxInterned {
-		in.str(ne.AppendUint32(nil, uint32(i|1<<31)))
+		in.str(ne.AppendUint32(nil, uint32(i)|1<<31))
 	}
 	if len(in) > maxInterned {
 		t.Errorf("%d strings are kept", len(in))

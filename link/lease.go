@@ -67,7 +67,9 @@ type Lease struct {
 	Domain  string       `json:"domain,omitempty"`
 	Search  []string     `json:"search,omitempty"`
 	NTP     []netip.Addr `json:"ntp,omitempty"`
-	MTU     int          `json:"mtu,omitempty"` // bytes, 0 for none
+	// Hostname is the name for the host, asked for with UseHostname=yes.
+	Hostname string `json:"hostname,omitempty"`
+	MTU      int    `json:"mtu,omitempty"` // bytes, 0 for none
 	// Lifetime is in seconds from Granted, Forever for no end; Renew and Rebind are T1 and T2.
 	// Preferred is the shorter lifetime of an IPv6 address.
 	Lifetime  uint32 `json:"lifetime"`

@@ -44,6 +44,7 @@ func PlanNetwork(b *Builder, index int, u *units.Unit) {
 	}
 	planDNS(b, index, u)
 	planTimeServers(b, index, u)
+	planHostname(b, index, u)
 }
 
 // wantedIP is what a unit wants on a link.

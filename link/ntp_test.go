@@ -34,13 +34,7 @@ func TestTimeServers(t *testing.T) {
 		{"[DHCPv4]\nUseNTP=no\n[DHCPv6]\nUseNTP=no\n", true, nil, nil, "", "", ""},
 	} {
 		u := unit(t, text+tc.unit)
-		of := func(l *Link) *units.Unit {
-			if l.Name == "ib0" {
-				return u
-			}
-			return nil
-		}
-		if got := TimeServers(s, of); !slices.Equal(got, tc.servers) {
+		if got := TimeServers(s, unitOf(u)); !slices.Equal(got, tc.servers) {
 			t.Errorf("%q: %q, want %q", tc.unit, got, tc.servers)
 		}
 		s.Host.Timesync, s.Host.TimeServers = tc.running, tc.given
@@ -53,5 +47,15 @@ func TestTimeServers(t *testing.T) {
 		if a.Wanted != tc.wanted || a.Actual != tc.actual || a.Why.Code != tc.code {
 			t.Errorf("%q, running %v, given %q: %+v", tc.unit, tc.running, tc.given, a)
 		}
+	}
+}
+
+// unitOf is the unit of ib0 alone.
+func unitOf(u *units.Unit) func(*Link) *units.Unit {
+	return func(l *Link) *units.Unit {
+		if l.Name == "ib0" {
+			return u
+		}
+		return nil
 	}
 }

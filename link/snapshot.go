@@ -54,6 +54,11 @@ type Host struct {
 	// has; the daemon asks only while there is a lease with time servers.
 	Timesync    bool     `json:"timesync,omitempty"`
 	TimeServers []string `json:"time_servers,omitempty"`
+	// HostnameTrouble is why the host cannot get the name of a lease, empty for nothing.
+	HostnameTrouble string `json:"hostname_trouble,omitempty"`
+	// LeaseHostname is the name that the host had when it last got that of a lease. Facts has
+	// that of the start: the sandbox has its own.
+	LeaseHostname string `json:"lease_hostname,omitempty"`
 	// NoIPv6 reports a kernel without IPv6, or with it disabled at boot.
 	NoIPv6 bool `json:"no_ipv6,omitempty"`
 	// EnhancedSwitch reports that ib_ipoib can be loaded without enhanced IPoIB

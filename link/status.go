@@ -82,6 +82,7 @@ const (
 	CodeNoResolved       Code = "no-resolved"
 	CodeResolved         Code = "resolved-refused" // systemd-resolved did not take the name servers; the link is configured all the same
 	CodeNoTimesync       Code = "no-timesyncd"
+	CodeHostname         Code = "hostname"
 	CodeUnsupported      Code = "unsupported"
 )
 

@@ -26,6 +26,7 @@ type DHCPv4 struct {
 	UseDNS           Value[bool]
 	UseNTP           Value[bool]
 	UseDomains       Value[UseDomains]
+	UseHostname      Value[bool]
 	UseMTU           Value[bool]
 	UseRoutes        Value[bool]
 	UseGateway       Value[bool]
@@ -152,6 +153,7 @@ func dhcpv4Section() SectionSpec {
 			boolKey("UseNTP", true, func(d *D) *Value[bool] { return &d.UseNTP }),
 			{Name: "UseDomains", Syntax: "BOOLEAN|route", Values: wordList(useDomainsWords), Networkd: true,
 				apply: scalar(func(d *D) *Value[UseDomains] { return &d.UseDomains }, boolOr(UseDomainsYes, UseDomainsNo, useDomainsWords))},
+			boolKey("UseHostname", true, func(d *D) *Value[bool] { return &d.UseHostname }),
 			boolKey("UseMTU", true, func(d *D) *Value[bool] { return &d.UseMTU }),
 			boolKey("UseRoutes", true, func(d *D) *Value[bool] { return &d.UseRoutes }),
 			boolKey("UseGateway", true, func(d *D) *Value[bool] { return &d.UseGateway }),

@@ -151,7 +151,6 @@ var foreignKeys = map[string]string{
 	"Network.DHCPv6PrefixDelegation":         noPD,
 	"Network.UseDomains":                     "write UseDomains= in [DHCPv4], [DHCPv6] or [IPv6AcceptRA]",
 	"DHCPv4.RoutesToNTP":                     "no routes are made to time servers; write a [Route]",
-	"DHCPv4.UseHostname":                     noHostname,
 	"DHCPv4.DUIDType":                        "write the identifier with ClientIdentifier=0x",
 	"DHCPv4.DUIDRawData":                     "write the identifier with ClientIdentifier=0x",
 	"DHCPv4.RapidCommit":                     "leases are always requested by four messages",
@@ -205,7 +204,7 @@ var foreignKeys = map[string]string{
 
 const (
 	noNTP      = "write NTP= in timesyncd.conf; servers of leases: UseNTP= in [DHCPv4] and [DHCPv6]"
-	noHostname = "the host's name is never set from a lease; write it with hostnamectl"
+	noHostname = "the host's name is set from leases of DHCPv4 only: write UseHostname=yes in [DHCPv4]"
 	noTC       = "leave traffic control to systemd-networkd or tc"
 	noWireless = "wireless links are not supported"
 	noEthernet = "the kernel refuses it on IPoIB, where [Partition] makes a further interface; for a RoCE link "

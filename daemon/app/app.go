@@ -24,6 +24,7 @@ import (
 	"ibnetworkd/daemon/control"
 	"ibnetworkd/daemon/dhcpclient"
 	"ibnetworkd/daemon/envfile"
+	"ibnetworkd/daemon/leasename"
 	"ibnetworkd/daemon/metrics"
 	"ibnetworkd/daemon/modload"
 	"ibnetworkd/daemon/remote"
@@ -103,6 +104,7 @@ type App struct {
 	env      *envfile.Files
 	resolv   *resolvconf.File
 	time     *timeservers.Service
+	name     *leasename.Setter
 	modules  *modload.Loader
 	dhcp     *dhcpclient.Clients
 	probes   *arpprobe.Probers
@@ -205,6 +207,7 @@ func (a *App) build(h host) error {
 	a.dhcp = dhcpclient.New(a.log, filepath.Join(a.o.StateDir, dhcpclient.Dir), sockets, rereadLinks)
 	a.probes = arpprobe.New(a.log, sockets, rereadLinks)
 	a.time = timeservers.New(a.log, h.bus, rereadLinks)
+	a.name = leasename.New(a.log, h.bus, rereadLinks)
 	a.remote = remote.New(a.log, askRemote, func() { inbox.Wake(daemon.Scope{RDMA: true}) })
 	watchdog, _ := sd.SdWatchdogEnabled(false)
 	a.daemon = daemon.New(daemon.Config{
@@ -275,7 +278,7 @@ func askRemote(ctx context.Context, ibdev string, port int) (link.Remote, error)
 // system adds to what a system observes what the parts know of its links and ports.
 func (a *App) system(s daemon.System) daemon.System {
 	parts := []func(*link.Snapshot){a.dhcp.Complete, a.probes.Complete, a.remote.Complete, a.managers.Complete,
-		a.time.Complete}
+		a.time.Complete, a.name.Complete}
 	return countingSystem{daemon.Completed{System: s, Complete: parts}, a.metrics}
 }
 
@@ -288,6 +291,7 @@ func (a *App) observed(v daemon.View) {
 	a.env.Update(v)
 	a.resolv.Update(v)
 	a.time.Update(v)
+	a.name.Update(v)
 	a.dhcp.Update(v)
 	a.probes.Update(v)
 	a.remote.Update(v)
@@ -330,6 +334,7 @@ func (a *App) tasks(hangup <-chan os.Signal) []task {
 		{name: "environment files", run: a.env.Run},
 		{name: "name servers", run: a.resolv.Run},
 		{name: "time servers", run: a.time.Run},
+		{name: "name of the lease", run: a.name.Run},
 		{name: "DHCP clients", run: a.dhcp.Run},
 		{name: "ARP probes", run: a.probes.Run},
 		{name: "other ends of cables", run: a.remote.Run},

@@ -305,8 +305,10 @@ func TestDHCPInstalled(t *testing.T) {
 		unpack(g)
 		manage(g, defaultPartition)
 		g.Exec("ibnetctl", "wait-online", "-i", "ib1:routable", "--timeout", "120s")
+		hw := strings.TrimSpace(g.Read("/sys/class/net/ib0/address"))
+		guid := hw[len(hw)-len("00:00:00:00:00:00:00:00"):]
 		dnsmasq(g, "--interface=ib1", "--dhcp-authoritative", "--dhcp-range=10.11.0.50,10.11.0.59,1h",
-			"--dhcp-range=fd00:11::100,fd00:11::1ff,64,1h", "--dhcp-option=option:ntp-server,10.11.0.123")
+			"--dhcp-range=fd00:11::100,fd00:11::1ff,64,1h", "--dhcp-option=option:ntp-server,10.11.0.123", "--dhcp-host=id:20:"+guid+",node17")
 		if !within(90*time.Second, func() bool {
 			return strings.HasPrefix(leasedAddress(g, "ib0"), "10.11.0.5") && strings.HasPrefix(address6(g, "ib0"), "fd00:11::1")
 		}) {
@@ -320,6 +322,7 @@ func TestDHCPInstalled(t *testing.T) {
 		}
 		// A renewal is of both leases; the kernel drops that of IPv4, whose sender is an address of this host, too.
 		timeServers(g)
+		hostName(g)
 		// Without a bus ibnetctl calls the daemon on its socket, which other users may not.
 		for _, env := range []string{"", "DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent "} {
 			_, mark := served(g, 0)
@@ -362,4 +365,33 @@ func timeServers(g *lab.G) {
 	has("restarted", `as 1 "10.11.0.123"`)
 	g.Sh("sed -i 's/^UseDNS=no/&\\nUseNTP=no/' %s10-ib0.ibnetwork && ibnetctl reload", unitDir)
 	has("UseNTP=no", "as 0")
+}
+
+// hostName has the host take the name of its lease: not while it has a static one, and no more
+// when the unit does not ask for it.
+func hostName(g *lab.G) {
+	g.Helper()
+	before := strings.TrimSpace(g.Exec("uname", "-n"))
+	is := func(what, want string) {
+		g.Helper()
+		g.WaitFor(60*time.Second, func() string {
+			if out := strings.TrimSpace(g.Exec("uname", "-n")); out != want {
+				status, _ := g.Try("ibnetctl", "status", "ib0")
+				return what + ": the host is " + out + "\n" + status
+			}
+			return ""
+		})
+	}
+	g.Sh("rm -f /etc/hostname; sed -i 's/^ClientIdentifier=.*/&\\nUseHostname=yes/' %s10-ib0.ibnetwork", unitDir)
+	g.Sh("ibnetctl reload && ibnetctl renew ib0")
+	is("UseHostname=yes", "node17")
+	g.Sh("hostnamectl set-hostname --static fixed && systemctl restart ibnetworkd")
+	is("a static name", "fixed")
+	g.WaitFor(30*time.Second, func() string {
+		if out, _ := g.Try("ibnetctl", "status", "ib0"); !strings.Contains(out, `the host is "fixed" and not "node17"`) {
+			return out
+		}
+		return ""
+	})
+	g.Sh("hostnamectl set-hostname --static ''; hostname %s; sed -i '/^UseHostname=/d' %s10-ib0.ibnetwork && ibnetctl reload", before, unitDir)
 }

@@ -80,7 +80,7 @@ func sound(t *testing.T, h *host) {
 			t.Errorf("route %+v", r)
 		}
 	}
-	for _, d := range append(l.Search, l.Domain) {
+	for _, d := range append(l.Search, l.Domain, l.Hostname) {
 		if d != "" && !ValidName(d) {
 			t.Errorf("domain %q", d)
 		}

@@ -51,6 +51,10 @@ func (m *message) grant(now uint64) (*link.Lease, error) {
 	if d := strings.TrimRight(string(m.options[optDomain]), "\x00."); ValidName(d) {
 		l.Domain = d
 	}
+	const most = 64 // HOST_NAME_MAX
+	if n := strings.TrimRight(string(m.options[optHostname]), "\x00."); ValidName(n) && len(n) <= most && n != "localhost" {
+		l.Hostname = n
+	}
 	l.Search = Domains(m.options[optSearch])
 	m.routes(l)
 	return l, nil

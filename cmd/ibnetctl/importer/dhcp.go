@@ -18,7 +18,7 @@ type dhcpKey struct {
 const (
 	whyNoDHCPKey     = "[%s] has no key for it"
 	whyAskAlways     = "ibnetworkd asks until a server answers"
-	whyUnused        = "ibnetworkd uses no host names of leases"
+	whyUnused        = "ibnetworkd uses no host name of a lease without UseHostname=yes"
 	whyNetworkdAlone = "netplan gives it to systemd-networkd alone"
 	whyNoDHCP        = "for DHCP, which the link does not use"
 )
@@ -257,7 +257,8 @@ func ifcfgDHCPKey(d *draft, v variables, a *variable) {
 var (
 	netplanDHCP4 = map[string]dhcpKey{"use-dns": {"UseDNS", boolean}, "use-domains": {"UseDomains", boolOrRoute},
 		"use-ntp": {"UseNTP", boolean}, "use-mtu": {"UseMTU", boolean}, "use-routes": {"UseRoutes", boolean},
-		"route-metric": {"RouteMetric", decimalNumber}, "send-hostname": {"SendHostname", boolean}, "hostname": {"Hostname", verbatim}}
+		"use-hostname": {"UseHostname", boolean}, "route-metric": {"RouteMetric", decimalNumber},
+		"send-hostname": {"SendHostname", boolean}, "hostname": {"Hostname", verbatim}}
 	netplanDHCP6 = map[string]dhcpKey{"use-dns": {"UseDNS", boolean}, "use-ntp": {"UseNTP", boolean},
 		"use-domains":   {"UseDomains", boolOrRoute},
 		"send-hostname": {"SendHostname", boolean}, "hostname": {"Hostname", verbatim}}
@@ -313,7 +314,7 @@ func netplanDHCP(d *draft, all *netplanDevice, n *ynode) {
 		}
 		for _, k := range n.kids {
 			b, isBool := boolean(k.value)
-			unused := isBool && b == "no" && k.key == "use-hostname"
+			unused := isBool && b == "no" && k.key == "use-hostname" && section == "DHCPv6"
 			switch _, known := keys[k.key]; {
 			case !on(family) && (known || unused):
 				k.unneeded(whyNoDHCP)
@@ -400,6 +401,7 @@ func notZero(s string) (string, bool) {
 
 // wickedDHCP4 are keys of SUSE's ifcfg (ifcfg-dhcp(5)).
 var wickedDHCP4 = map[string]dhcpKey{"DHCLIENT_CLIENT_ID": {"ClientIdentifier", clientID},
+	"DHCLIENT_SET_HOSTNAME":      {"UseHostname", boolean},
 	"DHCLIENT_ROUTE_PRIORITY":    {"RouteMetric", decimalNumber},
 	"DHCLIENT_SET_DEFAULT_ROUTE": {"UseGateway", boolean}, "DHCLIENT_VENDOR_CLASS_ID": {"VendorClassIdentifier", verbatim},
 	"DHCLIENT_RELEASE_BEFORE_QUIT": {"SendRelease", boolean}, "DHCLIENT_HOSTNAME_OPTION": {"Hostname", autoName}}
@@ -475,7 +477,7 @@ func wickedDHCP(d *draft, v variables, a *variable) {
 		if b, ok := boolean(a.value); ok && b == "no" {
 			a.unneeded(whyUnused)
 		} else {
-			a.left(whyUnused)
+			d.dhcpSetting("DHCPv4", wickedDHCP4, a.key, a.value, a.item)
 		}
 	default:
 		d.dhcpSetting("DHCPv4", wickedDHCP4, a.key, a.value, a.item)

@@ -1,0 +1,119 @@
+// Package leasename gives the host the name of a lease, by systemd-hostnamed: the sandbox does
+// not permit sethostname(2).
+package leasename
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"ibnetworkd/daemon"
+	"ibnetworkd/daemon/plan"
+	"ibnetworkd/internal/busconn"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+const (
+	patience = 10 * time.Second // for an answer of a service that may start for the call
+	again    = time.Minute      // after a failure
+)
+
+// Setter sets the name.
+type Setter struct {
+	log    *slog.Logger
+	bus    string
+	reread func(links map[int]bool)
+	last   string // belongs to Update
+	want   chan want
+
+	mu      sync.Mutex // guards what follows
+	trouble string
+	has     string // the name of the host after the last call
+}
+
+type want struct {
+	name  string
+	links map[int]bool // whose status shows it
+}
+
+// New makes a Setter on a bus, "" for the system bus. reread is called with the links whose
+// status changes.
+func New(log *slog.Logger, bus string, reread func(links map[int]bool)) *Setter {
+	return &Setter{log: log, bus: bus, reread: reread, want: make(chan want, 1)}
+}
+
+// Update takes what the loop has observed. It never blocks, and belongs to one goroutine.
+func (s *Setter) Update(v daemon.View) {
+	if v.Snapshot == nil {
+		return
+	}
+	name, on := link.LeaseHostname(v.Snapshot, func(l *link.Link) *units.Unit { return plan.Served(v.Snapshot, v.Governing, l) })
+	if name != s.last {
+		s.last = name
+		daemon.Replace(s.want, want{name, map[int]bool{on: true}})
+	}
+}
+
+// Complete adds to a snapshot why the name cannot be set.
+func (s *Setter) Complete(snap *link.Snapshot) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	snap.Host.HostnameTrouble, snap.Host.LeaseHostname = s.trouble, s.has
+}
+
+// Run sets the name until ctx ends, and the static one again when no lease has one.
+func (s *Setter) Run(ctx context.Context) error {
+	var w want
+	var retry <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case w = <-s.want:
+		case <-retry:
+		}
+		retry = nil
+		has, err := s.set(ctx, w.name)
+		trouble := ""
+		if err != nil {
+			retry, trouble = time.After(again), err.Error()
+		}
+		s.mu.Lock()
+		changed := trouble != s.trouble || has != s.has
+		s.trouble, s.has = trouble, has
+		s.mu.Unlock()
+		if changed && err != nil {
+			s.log.Warn("the host does not get the name of the lease, will retry", "name", w.name, "error", err)
+		}
+		if changed && len(w.links) > 0 {
+			s.reread(w.links)
+		}
+	}
+}
+
+// set calls systemd-hostnamed, which the bus starts, and gives the name that the host has then;
+// an empty name is the static one.
+func (s *Setter) set(ctx context.Context, name string) (has string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conn, err := busconn.Join(ctx, busconn.Config{Address: s.bus})
+	if err != nil {
+		return "", fmt.Errorf("join the system bus: %w", err)
+	}
+	defer conn.Close()
+	o := conn.Object("org.freedesktop.hostname1", "/org/freedesktop/hostname1")
+	if err := o.CallWithContext(ctx, "org.freedesktop.hostname1.SetHostname", 0, name, false).Err; err != nil {
+		return "", fmt.Errorf("SetHostname of systemd-hostnamed: %w", err)
+	}
+	var v dbus.Variant
+	if err := o.CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, "org.freedesktop.hostname1", "Hostname").Store(&v); err != nil {
+		return "", fmt.Errorf("get the name from systemd-hostnamed: %w", err)
+	}
+	has, _ = v.Value().(string)
+	return busconn.Clean(has), nil
+}

@@ -1,0 +1,107 @@
+package leasename
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+
+	"ibnetworkd/daemon"
+	"ibnetworkd/internal/busconn/bustest"
+	"ibnetworkd/link"
+	"ibnetworkd/units"
+)
+
+// systemd-hostnamed gets the name of the first lease that has one and whose unit uses it, and an
+// empty one when none has; that it is not there is reported.
+func TestSetter(t *testing.T) {
+	b := bustest.Start(t)
+	rereads := make(chan map[int]bool, 10)
+	s := New(slog.New(slog.DiscardHandler), b.Addr, func(links map[int]bool) { rereads <- links })
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	update := func(text string, names ...string) {
+		v := daemon.View{Snapshot: &link.Snapshot{}, Governing: link.Governing{Links: map[int]link.Governed{}}}
+		for i, name := range names {
+			u, _ := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=*\n[Network]\nDHCP=ipv4\n[DHCPv4]\n"+text))
+			v.Snapshot.Links = append(v.Snapshot.Links, link.Link{Index: 4 + i, Name: "ib0", Type: link.ARPHRDInfiniBand,
+				DHCP: &link.DHCP{State: link.DHCPBound, Lease: &link.Lease{Hostname: name}}})
+			v.Governing.Links[4+i] = link.Governed{Unit: u}
+		}
+		s.Update(v)
+	}
+	reread := func() {
+		t.Helper()
+		select {
+		case links := <-rereads:
+			if len(links) != 1 || !links[5] {
+				t.Errorf("read again: %v", links)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatal("no link is read again")
+		}
+	}
+	update("", "node1") // UseHostname=no
+	update("UseHostname=yes\n", "", "node2")
+	reread()
+	var snap link.Snapshot
+	if s.Complete(&snap); !strings.Contains(snap.Host.HostnameTrouble, "SetHostname of systemd-hostnamed: ") {
+		t.Errorf("without systemd-hostnamed: %q", snap.Host.HostnameTrouble)
+	}
+	var mu sync.Mutex
+	var calls []string
+	c := b.Dial()
+	if err := c.ExportMethodTable(map[string]any{"SetHostname": func(name string, ask bool) *dbus.Error {
+		mu.Lock()
+		defer mu.Unlock()
+		calls = append(calls, name)
+		if ask {
+			calls = append(calls, "asks for a password")
+		}
+		return nil
+	}}, "/org/freedesktop/hostname1", "org.freedesktop.hostname1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ExportMethodTable(map[string]any{"Get": func(string, string) (dbus.Variant, *dbus.Error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return dbus.MakeVariant("static-" + calls[len(calls)-1]), nil
+	}}, "/org/freedesktop/hostname1", "org.freedesktop.DBus.Properties"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.RequestName("org.freedesktop.hostname1", dbus.NameFlagDoNotQueue); err != nil {
+		t.Fatal(err)
+	}
+	called := func(want string) {
+		t.Helper()
+		got := ""
+		for end := time.Now().Add(30 * time.Second); got != want; time.Sleep(5 * time.Millisecond) {
+			mu.Lock()
+			got = strings.Join(calls, ",")
+			mu.Unlock()
+			if time.Now().After(end) {
+				t.Fatalf("called with %q, want %q", got, want)
+			}
+		}
+	}
+	update("UseHostname=yes\n", "", "node3", "node4")
+	reread()
+	called("node3")
+	if s.Complete(&snap); snap.Host.HostnameTrouble != "" || snap.Host.LeaseHostname != "static-node3" {
+		t.Errorf("with systemd-hostnamed: %q, %q", snap.Host.HostnameTrouble, snap.Host.LeaseHostname)
+	}
+	update("UseHostname=yes\n", "", "node3", "node5")
+	update("UseHostname=yes\n")
+	called("node3,")
+}

@@ -215,7 +215,7 @@ func TestChildChangedElsewhere(t *testing.T) {
 			"ib0.8001 is not in network namespace job: another program moved it to one without a name (number 5 of ip netns list-id)",
 			"lsns --type=net; nsenter --net=/proc/PID/ns/net ip link show ib0.8001" + again, link.Away{Name: "ib0.8001", State: "absent"}},
 		{"not found", link.MovedLink{Lost: &link.Lost{}}, "", "ib0.8001 is no longer in network namespace job: another program deleted it, " +
-			"or moved it to a network namespace that ibnetworkd cannot see", "ibnetctl reconfigure ib0 makes another one; to look for it: " +
+			"or moved it to a network namespace that ibnetworkd cannot see", "ibnetctl reconfigure ib0 makes another one; to find it: " +
 			"lsns --type=net; nsenter --net=/proc/PID/ns/net ip link show type ipoib", link.Away{Name: "ib0.8001", State: "absent"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -124,9 +124,6 @@ func flakesCommand() *cobra.Command {
 			if n < 1 {
 				return fmt.Errorf("-n %d: want 1 run or more", n)
 			}
-			if jitter < 0 {
-				return fmt.Errorf("--jitter %v: want a time such as 400ms", jitter)
-			}
 			if err := checkPattern(pattern); err != nil {
 				return fmt.Errorf("--run %q: %w", pattern, err)
 			}

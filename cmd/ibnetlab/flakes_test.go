@@ -4,12 +4,14 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/cli"
 	"ibnetworkd/internal/testkit"
 )
 
@@ -99,7 +101,7 @@ func TestFlakesCommand(t *testing.T) {
 			[]string{"run 1 of 5", "package flaky/compiles did not compile:", "undefined: undefinedThing"}, "1 failures in 1 runs", 1},
 		{"bad test with a long line", []string{"-n1", "./long"}, []string{"1 1 0.0 s 0.0 s TestLong"}, "1 failures in 1 runs", 1},
 		{"jitter", []string{"-n1", "--jitter", "5ms", "./jitter"}, []string{"1 runs without a failure"}, "", 0},
-		{"bad jitter", []string{"--jitter", "-1s", "./fine"}, nil, "--jitter -1s: want a time", 0},
+		{"bad jitter", []string{"--jitter", "-1s", "./fine"}, nil, `invalid argument "-1s" for --jitter: not a time such as 30, 30s or 300ms`, 0},
 		{"stall", []string{"-n1", "./stalls"}, []string{" 0 failed TestStalls: the guest (node a) stood still for 1.2s from " +
 			"10:00:00.000 runs failed"}, "", 0},
 		{"no such test", []string{"-n1", "--run", "TestNone", "./fine"}, nil, `no test matches "TestNone"`, 0},
@@ -113,6 +115,7 @@ func TestFlakesCommand(t *testing.T) {
 			t.Setenv("TMPDIR", tmp)
 			var out bytes.Buffer
 			c := flakesCommand()
+			cli.Wrap(c, fmt.Errorf)
 			c.SetArgs(tc.args)
 			c.SetOut(&out)
 			c.SilenceErrors, c.SilenceUsage = true, true

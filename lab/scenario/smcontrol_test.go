@@ -161,7 +161,10 @@ func TestSubnetManagerControl(t *testing.T) {
 			written := time.Now().Add(500 * time.Millisecond)
 			g.Wait("the edit to be seen", 5*time.Second, func() bool { return time.Now().After(written) })
 			g.Exec("ibnetctl", "reload")
-			smWait(g, "the restart", 30*time.Second, func(s []smctl.Status) bool { return master(s) != nil && mainPID(g, m.Worker) != pid })
+			g.Wait("the priority to be applied", 30*time.Second, func() bool {
+				return strings.Contains(g.Exec("journalctl", "--no-pager", "-o", "cat", "-u", m.Worker), "priority or intervals changed")
+			})
+			same("another priority")
 			if out := g.Exec("ibnetctl", "status"); strings.Contains(out, "edits wait") {
 				g.Errorf("after the reload: %s", out)
 			}

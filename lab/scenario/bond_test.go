@@ -155,6 +155,8 @@ func TestRoCELAGByUnit(t *testing.T) {
 			unitDir + "10-bond.ibnetwork":  "[Match]\nName=bond7\n[RoCE]\nVersion=2\nDSCP=26\n[Network]\nAddress=10.8.0.1/24\n" + tag,
 			unitDir + "20-slave.ibnetwork": wide + "[Bond]\nName=bond7\nUpDelaySec=35ms\n",
 			unitDir + "30-vlan.ibnetwork":  "[Match]\nName=storage\n[Network]\nAddress=10.8.7.1/24\n",
+			// udevd gives the bond an address of its own if it comes before the first slave.
+			unitDir + "05-bond.link": "[Match]\nOriginalName=bond7\n[Link]\nMACAddressPolicy=none\n",
 		}}, func(g *lab.G) {
 		d := startDaemon(g)
 		devices := func() string { return strings.Join(strings.Fields(g.Exec("ls", "/sys/class/infiniband")), " ") }

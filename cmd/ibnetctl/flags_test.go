@@ -3,27 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
-	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
+	"ibnetworkd/internal/cli/clitest"
 )
 
-// A flag that takes a value has a name for it in the help, not a type of Go.
-func TestHelpNamesValues(t *testing.T) {
-	types := regexp.MustCompile(`--\S+ (string|strings|stringArray|int|uint|hex|duration)\b`)
-	var walk func(c *cobra.Command)
-	walk = func(c *cobra.Command) {
-		if m := types.FindString(c.LocalFlags().FlagUsages()); m != "" {
-			t.Errorf("%s: %s", c.CommandPath(), m)
-		}
-		for _, sub := range c.Commands() {
-			walk(sub)
-		}
-	}
-	walk((&app{}).command())
-}
+func TestCommands(t *testing.T) { clitest.Check(t, (&app{}).command()) }
 
 // Arguments are checked before the daemon is needed, and the next step has its own line.
 func TestWithoutDaemon(t *testing.T) {

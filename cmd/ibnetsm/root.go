@@ -39,7 +39,6 @@ func rootCmd() *cobra.Command {
 			return c.Help()
 		}})
 	root.AddCommand(runCmd(), verifyCmd(), statusCmd(), topologyCmd(), metricsCmd(), resweepCmd(), reloadCmd(), dumpCmd())
-	root.AddCommand(runCmd(), verifyCmd(), statusCmd(), topologyCmd(), metricsCmd(), resweepCmd(), reloadCmd())
 	cli.Wrap(root, fmt.Errorf)
 	return root
 }

@@ -1,27 +1,13 @@
 package main
 
 import (
-	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/spf13/cobra"
+	"ibnetworkd/internal/cli/clitest"
 )
 
-// A flag that takes a value has a name for it in the help, not a type of Go.
-func TestHelpNamesValues(t *testing.T) {
-	types := regexp.MustCompile(`--\S+ (string|strings|stringArray|int|uint|hex|duration)\b`)
-	var walk func(c *cobra.Command)
-	walk = func(c *cobra.Command) {
-		if m := types.FindString(c.LocalFlags().FlagUsages()); m != "" {
-			t.Errorf("%s: %s", c.CommandPath(), m)
-		}
-		for _, sub := range c.Commands() {
-			walk(sub)
-		}
-	}
-	walk(rootCmd())
-}
+func TestCommands(t *testing.T) { clitest.Check(t, rootCmd()) }
 
 // What was typed wrong is reported in words, and a name that no engine has is refused.
 func TestWrongArguments(t *testing.T) {

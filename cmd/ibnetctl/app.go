@@ -377,9 +377,9 @@ func (s screen) Write(b []byte) (int, error) {
 
 // timeoutFlag adds the flag --timeout.
 func timeoutFlag(c *cobra.Command, def time.Duration, usage string) *time.Duration {
-	d := def
-	c.Flags().Var(cli.Time(&d), "timeout", usage)
-	return &d
+	d := new(time.Duration)
+	cli.TimeVar(c.Flags(), d, "timeout", def, usage)
+	return d
 }
 
 // Colours, by meaning.

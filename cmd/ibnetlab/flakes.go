@@ -190,7 +190,7 @@ func flakesCommand() *cobra.Command {
 	}
 	c.Flags().IntVarP(&n, "runs", "n", 50, "`NUMBER` of runs")
 	c.Flags().StringVar(&pattern, "run", "", "`REGEXP` of the tests, as for go test")
-	c.Flags().Var(cli.Time(&jitter), "jitter", "stop the guests' processes at random, each for at most `TIME`, to find tests that "+
+	cli.TimeVar(c.Flags(), &jitter, "jitter", 0, "stop the guests' processes at random, each for at most `TIME`, to find tests that "+
 		"depend on their order")
 	c.Flags().StringVar(&logs, "logs", "", "`DIR` for the logs of runs that failed or were interrupted (default: a new one)")
 	return c

@@ -113,13 +113,10 @@ func (o *options) bind(f *pflag.FlagSet) {
 		"one: both, in, out or off")
 	f.StringVar(&o.reregister, "reregister", "auto", "`WHICH` hosts register again after a takeover with a complete copy of what they "+
 		"registered: auto, always or never")
-	o.sweep = 10 * time.Second
-	f.Var(cli.Time(&o.sweep), "sweep", "`TIME` between light sweeps, 0 for none")
-	o.poll = 250 * time.Millisecond
-	f.Var(cli.Time(&o.poll), "poll", "`TIME` between a standby's polls of the master")
+	cli.TimeVar(f, &o.sweep, "sweep", 10*time.Second, "`TIME` between light sweeps, 0 for none")
+	cli.TimeVar(f, &o.poll, "poll", 250*time.Millisecond, "`TIME` between a standby's polls of the master")
 	f.IntVar(&o.window, "window", 32, "`NUMBER` of SMPs that may be outstanding")
-	o.timeout = 200 * time.Millisecond
-	f.Var(cli.Time(&o.timeout), "timeout", "`TIME` to wait for the response to an SMP")
+	cli.TimeVar(f, &o.timeout, "timeout", 200*time.Millisecond, "`TIME` to wait for the response to an SMP")
 	f.IntVar(&o.retries, "retries", 3, "`NUMBER` of times that an SMP is repeated, 0 to 50")
 	f.StringVar(&o.logFile, "log-file", "", "append the log to `FILE` (default: standard error)")
 	f.BoolVar(&o.logJSON, "log-json", false, "log in JSON")
@@ -132,8 +129,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 		"`FILE` with lines Key=value, the keys of [SubnetManager] in ibnetwork(5); each overrides its option. -FILE may be missing")
 	f.StringVar(&o.keysFile, "keys-file", "", "`FILE` of mode 0600 with lines MKey=, SMKey= and SAKey= (default: the systemd "+
 		"credential \"keys\", if there is one)")
-	o.waitPort = 0
-	f.Var(cli.Time(&o.waitPort), "wait-port", "give up if no port could be opened for this `TIME`, 0 for never")
+	cli.TimeVar(f, &o.waitPort, "wait-port", 0, "give up if no port could be opened for this `TIME`, 0 for never")
 	f.StringVar(&o.socket, "socket", "", "`PATH` of the socket for the other commands, - for none (default: "+control.DefaultSocket+
 		"; none with ibsim)")
 }

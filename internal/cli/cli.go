@@ -30,8 +30,11 @@ func ParseTime(text string) (time.Duration, error) {
 // span is a flag's time.
 type span time.Duration
 
-// Time is a flag's value that sets d by ParseTime; *d is the default.
-func Time(d *time.Duration) pflag.Value { return (*span)(d) }
+// TimeVar adds a flag of a time, in the form of ParseTime.
+func TimeVar(f *pflag.FlagSet, d *time.Duration, name string, def time.Duration, usage string) {
+	*d = def
+	f.Var((*span)(d), name, usage)
+}
 
 // String implements pflag.Value.
 func (s *span) String() string {

@@ -40,7 +40,7 @@ func TestWrap(t *testing.T) {
 		p := &cobra.Command{Use: "p", SilenceErrors: true, SilenceUsage: true}
 		p.PersistentFlags().Uint8Var(&n, "number", 0, "")
 		p.PersistentFlags().Bool("flag", false, "")
-		p.PersistentFlags().Var(Time(&d), "time", "")
+		TimeVar(p.PersistentFlags(), &d, "time", 0, "")
 		p.AddCommand(&cobra.Command{Use: "sub PID", Args: cobra.ExactArgs(1), RunE: func(*cobra.Command, []string) error { return nil }})
 		Wrap(p, fmt.Errorf)
 		p.SetOut(io.Discard)

@@ -237,7 +237,7 @@ func (d *daemon) reload() error {
 	}
 	next = applied(*was, next) // also for a port that appears later
 	d.config.Store(&next)
-	if !reflect.DeepEqual(timing(*was), timing(next)) {
+	if none := (engine.Config{}); !reflect.DeepEqual(none.Adjusted(*was), none.Adjusted(next)) {
 		d.log.Info("priority or intervals changed", "priority", next.Priority, "sweep", next.Sweep.String(), "poll", next.Poll.String(),
 			"window", next.Window, "timeout", next.Timeout.String(), "retries", max(0, next.Retries))
 		for _, s := range d.manager.Subnets() {
@@ -309,14 +309,7 @@ func sameFixed(a, b engine.Config) bool {
 // applied is a configuration with what a running subnet manager can apply of another.
 func applied(c, next engine.Config) engine.Config {
 	c.Partitions, c.Names, c.Route, c.PrefixRoutes = next.Partitions, next.Names, next.Route, next.PrefixRoutes
-	c.Priority, c.Sweep, c.Poll, c.Window, c.Timeout, c.Retries = next.Priority, next.Sweep, next.Poll, next.Window, next.Timeout, next.Retries
-	c.Reregister = next.Reregister
-	return c
-}
-
-// timing is what engine.Subnet.Adjust applies.
-func timing(c engine.Config) any {
-	return []any{c.Priority, c.Sweep, c.Poll, c.Window, c.Timeout, c.Retries, c.Reregister}
+	return c.Adjusted(next)
 }
 
 // applicable are the options that a running manager applies, or that name files whose

@@ -434,14 +434,23 @@ func (s *Subnet) SetPrefixRoutes(r []guidfile.PrefixRoute, reason string) {
 // mostOf bounds the requests under way, those beside the window included.
 func mostOf(window int) int { return max(2*window, 64) + 16 }
 
-// Adjust replaces the priority, intervals, the window and times of SMPs and which hosts
-// register again after a takeover by those of c. What is under way keeps its times.
+// Adjusted is c with what Adjust replaces by that of another: the priority, intervals, the window
+// and times of SMPs, and which hosts register again after a takeover.
+func (c Config) Adjusted(to Config) Config {
+	c.adjust(&to)
+	return c
+}
+
+func (c *Config) adjust(to *Config) {
+	c.Priority, c.Sweep, c.Poll, c.Window, c.Timeout, c.Retries = to.Priority, to.Sweep, to.Poll, to.Window, to.Timeout, to.Retries
+	c.Reregister = to.Reregister
+}
+
+// Adjust applies what Adjusted names. What is under way keeps its times.
 func (s *Subnet) Adjust(c Config) {
 	c.defaults()
 	s.do(func() {
-		o := &s.cfg
-		o.Priority, o.Sweep, o.Poll, o.Window, o.Timeout, o.Retries = c.Priority, c.Sweep, c.Poll, c.Window, c.Timeout, c.Retries
-		o.Reregister = c.Reregister
+		s.cfg.adjust(&c) // not the others: a computation may read them
 		s.win.most = mostOf(c.Window)
 		s.elect.SetPriority(c.Priority)
 		s.publish()

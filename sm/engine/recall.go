@@ -133,26 +133,15 @@ func (w *sweep) remember(ctx context.Context) error {
 	m := remembered{Version: version.String(), Engine: r.engine, Layers: r.layers, Worst: r.worst, Bound: r.bound, NoTree: r.noTree,
 		Order: r.order, At: r.at, SL: r.sl, Trunk: r.trunk, Warnings: r.warnings}
 	f, lanes := w.f, w.have.lanes
-	problem, err := compute(ctx, s, func() error {
+	var err error
+	r.saved, err = s.saveRoutes(ctx, func() *remembered {
 		m.For, m.Tables = sumFor(g, &opt), sumTables(g, r.lft)
 		if r.qos != nil {
 			m.Lanes = sumLanes(f, r.qos, &lanes)
 		}
-		b, err := m.encode()
-		if err != nil {
-			return err
-		}
-		return s.cfg.Routes.Save(b)
+		return &m
 	})
-	if err != nil {
-		return err
-	}
-	if problem != nil {
-		s.warnOnce("remember", "routes are not remembered", "err", problem)
-		return nil
-	}
-	r.saved = true
-	return nil
+	return err
 }
 
 // forgetLanes drops the tables of lanes that are remembered, before others are written: the
@@ -163,25 +152,36 @@ func (w *sweep) forgetLanes(ctx context.Context) error {
 	if s.cfg.Routes == nil || r.saved || r.forgot {
 		return nil
 	}
-	problem, err := compute(ctx, s, func() error {
+	_, err := s.saveRoutes(ctx, func() *remembered {
 		m := s.readRoutes()
 		if m == nil || m.Lanes == nil {
 			return nil
 		}
 		m.Lanes = nil
+		return m
+	})
+	r.forgot = err == nil
+	return err
+}
+
+// saveRoutes saves what is to be remembered, which content computes beside the engine; nil leaves the
+// file as it is. It reports whether the file can be used; an error ends the sweep.
+func (s *Subnet) saveRoutes(ctx context.Context, content func() *remembered) (ok bool, err error) {
+	problem, err := compute(ctx, s, func() error {
+		m := content()
+		if m == nil {
+			return nil
+		}
 		b, err := m.encode()
 		if err != nil {
 			return err
 		}
 		return s.cfg.Routes.Save(b)
 	})
-	if err != nil {
-		return err
-	}
-	if r.forgot = true; problem != nil {
+	if err == nil && problem != nil {
 		s.warnOnce("remember", "routes are not remembered", "err", problem)
 	}
-	return nil
+	return err == nil && problem == nil, err
 }
 
 // sumFor is a sum of what routes depend on: the shape of the fabric, as sameShape has it,

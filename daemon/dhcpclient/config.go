@@ -54,9 +54,8 @@ func config4(s *link.Snapshot, l *link.Link, u *units.Unit, who identity) dhcp.C
 		ClientID: dhcp.ClientID(d.ClientIdentifier.V, l.Type, who.hwaddr, who.name, s.Host.Facts.MachineID, d.IAID),
 		Hostname: sentName(s, d.SendHostname, d.Hostname), Request: valuesOf(d.RequestOptions),
 	}
-	const hostNameOption = 12
-	if d.UseHostname.V && !slices.Contains(c.Request, hostNameOption) {
-		c.Request = append(c.Request, hostNameOption)
+	if d.UseHostname.V && !slices.Contains(c.Request, dhcp.OptionHostname) {
+		c.Request = append(c.Request, dhcp.OptionHostname)
 	}
 	c.Allow, c.Deny = valuesOf(d.AllowList), valuesOf(d.DenyList)
 	return c

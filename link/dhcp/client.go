@@ -405,7 +405,7 @@ func (c *Client) message(now time.Duration, kind byte, ciaddr netip.Addr, extra 
 // server in charge of the name service.
 func (c *Client) name() option {
 	if !strings.Contains(c.cfg.Hostname, ".") {
-		return option{optHostname, []byte(c.cfg.Hostname)}
+		return option{OptionHostname, []byte(c.cfg.Hostname)}
 	}
 	return option{optFQDN, append(Labels([]byte{0x05, 0, 0}, strings.TrimSuffix(c.cfg.Hostname, ".")), 0)}
 }

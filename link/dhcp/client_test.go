@@ -175,7 +175,7 @@ func TestAcquire(t *testing.T) {
 	h.step(h.c.Carrier(h.now, true, 0, false))
 	m := h.message(h.sent[0])
 	if m.htype != 32 || len(m.chaddr) != 0 || !m.broadcast || string(m.options[optClientID]) != string(h.c.cfg.ClientID) ||
-		string(m.options[optHostname]) != "node17" || m.options[optRequest][1] != optRoutes {
+		string(m.options[OptionHostname]) != "node17" || m.options[optRequest][1] != optRoutes {
 		t.Errorf("RFC 4390 wants another message: %+v", m)
 	}
 	h.want("discover broadcast")

@@ -52,7 +52,7 @@ func (m *message) grant(now uint64) (*link.Lease, error) {
 		l.Domain = d
 	}
 	const most = 64 // HOST_NAME_MAX
-	if n := strings.TrimRight(string(m.options[optHostname]), "\x00."); ValidName(n) && len(n) <= most && n != "localhost" {
+	if n := strings.TrimRight(string(m.options[OptionHostname]), "\x00."); ValidName(n) && len(n) <= most && n != "localhost" {
 		l.Hostname = n
 	}
 	l.Search = Domains(m.options[optSearch])

@@ -15,7 +15,7 @@ func TestHostname(t *testing.T) {
 		h := newHost(t, ipoib(), nil, false)
 		h.step(h.c.Carrier(h.now, true, 0, false))
 		h.hear(typeOffer, nil)
-		h.hear(typeAck, set(optHostname, []byte(name)...))
+		h.hear(typeAck, set(OptionHostname, []byte(name)...))
 		if l := h.c.View().Lease; l == nil || l.Hostname != want {
 			t.Errorf("%q: %+v, want %q", name, l, want)
 		}

@@ -27,7 +27,7 @@ const (
 	optMask         = 1
 	optRouter       = 3
 	optDNS          = 6
-	optHostname     = 12
+	OptionHostname  = 12
 	optDomain       = 15
 	optMTU          = 26
 	optStaticRoute  = 33

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"ibnetworkd/daemon/plan"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -12,6 +13,9 @@ type View struct {
 	Units     *units.Set
 	Governing link.Governing
 }
+
+// Served is the unit of a link that this daemon configures, nil for none: see plan.Served.
+func (v View) Served(l *link.Link) *units.Unit { return plan.Served(v.Snapshot, v.Governing, l) }
 
 // governPorts finds the units of the ports, and notes them in the record.
 func (d *Daemon) governPorts() {

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 
 	"ibnetworkd/daemon"
-	"ibnetworkd/daemon/plan"
 	"ibnetworkd/ib"
 	"ibnetworkd/link"
 	"ibnetworkd/link/arp"
@@ -30,7 +29,7 @@ func announces(v daemon.View, probed map[place]wanted) map[place]announced {
 	out := map[place]announced{}
 	for i := range v.Snapshot.Links {
 		l := &v.Snapshot.Links[i]
-		if l.Master != 0 && l.SlaveKind != link.KindVRF || plan.Served(v.Snapshot, v.Governing, l) == nil {
+		if l.Master != 0 && l.SlaveKind != link.KindVRF || v.Served(l) == nil {
 			continue
 		}
 		for _, a := range l.Addresses {

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"ibnetworkd/daemon"
-	"ibnetworkd/daemon/plan"
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/packet"
 	"ibnetworkd/link"
@@ -115,7 +114,7 @@ func wants(v daemon.View) map[place]wanted {
 	}
 	for i := range v.Snapshot.Links {
 		l := &v.Snapshot.Links[i]
-		u := plan.Served(v.Snapshot, v.Governing, l)
+		u := v.Served(l)
 		addrs := derivation.Probed(v.Snapshot, l, u)
 		if link.WantsLinkLocal(l, u) {
 			addrs = append(addrs, netip.Addr{})

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"ibnetworkd/daemon"
-	"ibnetworkd/daemon/plan"
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/packet"
 	"ibnetworkd/link"
@@ -195,7 +194,7 @@ func (c *Clients) wants(v daemon.View) (out map[key]wanted, none []*link.Link) {
 	}
 	for i := range v.Snapshot.Links {
 		l := &v.Snapshot.Links[i]
-		u := plan.Served(v.Snapshot, v.Governing, l)
+		u := v.Served(l)
 		if u == nil || l.Type != link.ARPHRDInfiniBand && l.Type != 1 {
 			continue
 		}

@@ -12,10 +12,8 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"ibnetworkd/daemon"
-	"ibnetworkd/daemon/plan"
 	"ibnetworkd/internal/busconn"
 	"ibnetworkd/link"
-	"ibnetworkd/units"
 )
 
 const (
@@ -52,7 +50,7 @@ func (s *Setter) Update(v daemon.View) {
 	if v.Snapshot == nil {
 		return
 	}
-	name, on := link.LeaseHostname(v.Snapshot, func(l *link.Link) *units.Unit { return plan.Served(v.Snapshot, v.Governing, l) })
+	name, on := link.LeaseHostname(v.Snapshot, v.Served)
 	if name != s.last {
 		s.last = name
 		daemon.Replace(s.want, want{name, map[int]bool{on: true}})

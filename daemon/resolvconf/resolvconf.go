@@ -9,10 +9,8 @@ import (
 	"time"
 
 	"ibnetworkd/daemon"
-	"ibnetworkd/daemon/plan"
 	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/link"
-	"ibnetworkd/units"
 )
 
 // File is the file.
@@ -33,7 +31,7 @@ func (f *File) Update(v daemon.View) {
 	if v.Snapshot == nil {
 		return
 	}
-	text := link.ResolvConf(v.Snapshot, func(l *link.Link) *units.Unit { return plan.Served(v.Snapshot, v.Governing, l) })
+	text := link.ResolvConf(v.Snapshot, v.Served)
 	if text != f.last {
 		f.last = text
 		daemon.Replace(f.want, text)

@@ -12,11 +12,9 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"ibnetworkd/daemon"
-	"ibnetworkd/daemon/plan"
 	"ibnetworkd/internal/backoff"
 	"ibnetworkd/internal/busconn"
 	"ibnetworkd/link"
-	"ibnetworkd/units"
 )
 
 const (
@@ -58,7 +56,7 @@ func (s *Service) Update(v daemon.View) {
 		return
 	}
 	w := want{links: map[int]bool{}}
-	w.servers = link.TimeServers(v.Snapshot, func(l *link.Link) *units.Unit { return plan.Served(v.Snapshot, v.Governing, l) })
+	w.servers = link.TimeServers(v.Snapshot, v.Served)
 	if slices.Equal(w.servers, s.last.servers) {
 		return
 	}

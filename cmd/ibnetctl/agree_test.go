@@ -14,6 +14,7 @@ import (
 	"ibnetworkd/daemon/card"
 	"ibnetworkd/daemon/smfeed"
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl/worker"
 	"ibnetworkd/units"
@@ -78,13 +79,7 @@ func TestNoBusAgrees(t *testing.T) {
 	var does atomic.Pointer[[]worker.Port]
 	d := daemon.New(daemon.Config{System: sys, Store: store, Load: load,
 		OnChange: []func(daemon.View){func(v daemon.View) { ports := smfeed.Ports(v); does.Store(&ports) }}})
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- d.Run(ctx) }()
-	defer func() {
-		cancel()
-		<-ended
-	}()
+	testkit.Run(t, d.Run)
 	for _, step := range []struct {
 		name   string
 		change func()

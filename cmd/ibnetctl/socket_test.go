@@ -13,6 +13,7 @@ import (
 
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/daemon/control"
+	"ibnetworkd/internal/testkit"
 )
 
 // Without a bus the daemon is called on its socket: values, and errors with the exit
@@ -32,10 +33,7 @@ func TestCallSocket(t *testing.T) {
 		}
 		return api.ControlAnswer{Values: []string{strings.Join(append([]string{c.Interface, c.Method}, c.Arguments...), " ")}}
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- s.Run(ctx) }()
-	defer func() { cancel(); <-ended }()
+	testkit.Run(t, s.Run)
 	var c *client
 	for end := time.Now().Add(30 * time.Second); c == nil; {
 		var err error

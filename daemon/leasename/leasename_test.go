@@ -1,7 +1,6 @@
 package leasename
 
 import (
-	"context"
 	"log/slog"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 
 	"ibnetworkd/daemon"
 	"ibnetworkd/internal/busconn/bustest"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -22,15 +22,7 @@ func TestSetter(t *testing.T) {
 	b := bustest.Start(t)
 	rereads := make(chan map[int]bool, 10)
 	s := New(slog.New(slog.DiscardHandler), b.Addr, func(links map[int]bool) { rereads <- links })
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- s.Run(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
+	testkit.Run(t, s.Run)
 	update := func(text string, names ...string) {
 		v := daemon.View{Snapshot: &link.Snapshot{}, Governing: link.Governing{Links: map[int]link.Governed{}}}
 		for i, name := range names {

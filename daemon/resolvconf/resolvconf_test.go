@@ -1,7 +1,6 @@
 package resolvconf
 
 import (
-	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"ibnetworkd/daemon"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -20,15 +20,7 @@ func TestFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	path := filepath.Join(dir, "resolv.conf")
 	f := New(slog.New(slog.DiscardHandler), path)
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- f.Run(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
+	testkit.Run(t, f.Run)
 	update := func(text string) {
 		v := daemon.View{Snapshot: &link.Snapshot{Links: []link.Link{{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand,
 			Flags: link.FlagUp | link.FlagLowerUp}}}, Governing: link.Governing{Links: map[int]link.Governed{}}}

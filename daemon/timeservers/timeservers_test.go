@@ -1,7 +1,6 @@
 package timeservers
 
 import (
-	"context"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"ibnetworkd/daemon"
 	"ibnetworkd/internal/busconn/bustest"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -59,15 +59,7 @@ func TestService(t *testing.T) {
 			rereads.Store(i, true)
 		}
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error)
-	go func() { ended <- s.Run(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
+	testkit.Run(t, s.Run)
 	update := func(text string, servers ...string) {
 		v := daemon.View{Snapshot: &link.Snapshot{}, Governing: link.Governing{Links: map[int]link.Governed{}}}
 		for i, a := range servers {

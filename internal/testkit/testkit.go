@@ -3,6 +3,7 @@ package testkit
 
 import (
 	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,4 +69,15 @@ func ReadFile(t testing.TB, path string) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// Run has a task run until the test ends; an error that it returns is one of the test.
+func Run(t testing.TB, task func(context.Context) error) {
+	ended := make(chan error)
+	go func() { ended <- task(t.Context()) }()
+	t.Cleanup(func() {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
 }

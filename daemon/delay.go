@@ -111,7 +111,7 @@ func (h *delays) done(op link.Op) {
 	}
 }
 
-// due lets go what has waited long enough, and says of which links.
+// due has the operations planned again that have waited long enough, and gives their links.
 func (h *delays) due(now time.Time) (on []link.Target) {
 	for k, x := range h.m {
 		if !now.Before(x.next) {
@@ -155,8 +155,8 @@ func (h *delays) caused(states map[string]linkState) {
 	}
 }
 
-// changed lets go what may pass on links that changed, by name, and what was refused if the link
-// is neither as the attempt found it nor as it left it.
+// changed has operations planned again on links that changed, by name: those that may pass, and
+// refused ones if the link is neither as the attempt found it nor as it left it.
 func (h *delays) changed(states map[string]linkState, now time.Time) {
 	for key, x := range h.m {
 		switch s, ok := states[x.op.Target().Link]; {
@@ -169,8 +169,8 @@ func (h *delays) changed(states map[string]linkState, now time.Time) {
 	}
 }
 
-// ports lets go everything on ports that changed: those of links, by name with whether they are
-// InfiniBand, and those without. The state of an Ethernet port follows its link.
+// ports has all operations planned again on ports that changed: those of links, by name with
+// whether they are InfiniBand, and those without. The state of an Ethernet port follows its link.
 func (h *delays) ports(infiniband map[string]bool, now time.Time) {
 	for key, x := range h.m {
 		on := x.op.Target().Link
@@ -180,8 +180,8 @@ func (h *delays) ports(infiniband map[string]bool, now time.Time) {
 	}
 }
 
-// hasten lets an operation go because of an event, now or when enough time has passed since
-// the last attempt.
+// hasten has an operation planned again because of an event, now or when enough time has passed
+// since the last attempt.
 func (h *delays) hasten(key string, now time.Time) {
 	x := h.m[key]
 	x.early = true

@@ -53,14 +53,6 @@ func keyfileLinkLocal(d *draft, e *entry, by map[string]*entry) {
 	}
 }
 
-// keyfileLinkLocalOf is the value of ipv4.link-local in a profile, "" if it has none.
-func keyfileLinkLocalOf(by map[string]*entry) string {
-	if e := by["ipv4.link-local"]; e != nil {
-		return e.value
-	}
-	return ""
-}
-
 // ipv4 writes what the lines about IPv4 link-local addresses and probes come to.
 func (im *importer) ipv4() {
 	for _, d := range im.drafts {

@@ -78,12 +78,7 @@ func (im *importer) keyfile(f *file) {
 		by[k] = e
 	}
 	all = slices.DeleteFunc(all, func(e *entry) bool { return by[e.section+"."+e.key] != e })
-	get := func(key string) string {
-		if e := by[key]; e != nil {
-			return e.value
-		}
-		return ""
-	}
+	get := func(key string) string { return keyfileValue(by, key) }
 	from := func(keys ...string) []*item {
 		var out []*item
 		for _, k := range keys {
@@ -165,12 +160,7 @@ func (im *importer) keyfile(f *file) {
 // keyfileChild is the P_Key interface that a profile is for, nil for none. It is not ok
 // where the file is refused.
 func keyfileChild(f *file, by map[string]*entry, from func(...string) []*item) (c *child, ok bool) {
-	get := func(key string) string {
-		if e := by[key]; e != nil {
-			return e.value
-		}
-		return ""
-	}
+	get := func(key string) string { return keyfileValue(by, key) }
 	pk, parent, link := get("infiniband.p-key"), get("infiniband.parent"), get("connection.interface-name")
 	if pk == "" || pk == "-1" {
 		return nil, true
@@ -236,19 +226,15 @@ func keyfileRejected(f *file, all []*entry, by map[string]*entry) string {
 			servers = servers || (e.key == "dns" || e.key == "dns-search") && e.value != ""
 		}
 		in := " in [" + section + "]"
-		method := ""
-		if m := by[section+".method"]; m != nil {
-			method = m.value
-		}
+		method, linkLocal := keyfileValue(by, section+".method"), keyfileValue(by, "ipv4.link-local")
 		switch {
 		case !given:
 		case method == "":
 			return "there is no method=" + in
 		case !slices.Contains(nmMethods[section], method):
 			return "there is no method " + method + in
-		case section == "ipv4" && keyfileLinkLocalOf(by) == "3" && method == "disabled",
-			section == "ipv4" && keyfileLinkLocalOf(by) == "2" && method == "link-local":
-			return "link-local=" + keyfileLinkLocalOf(by) + in + " is not possible with method=" + method
+		case section == "ipv4" && linkLocal == "3" && method == "disabled", section == "ipv4" && linkLocal == "2" && method == "link-local":
+			return "link-local=" + linkLocal + in + " is not possible with method=" + method
 		case method == "manual" && !addresses:
 			return "method=manual" + in + " has no address"
 		case (method == "disabled" || method == "ignore" || method == "link-local") && (addresses || servers),
@@ -303,6 +289,20 @@ func numbered(key string, names ...string) (int, bool) {
 
 // addressNumber is the number of address3= and the like.
 func addressNumber(e *entry) (int, bool) { return numbered(e.key, "address", "addresses") }
+
+// keyfileValue is the value of a key in a profile, "" if it has none.
+func keyfileValue(by map[string]*entry, key string) string {
+	if e := by[key]; e != nil {
+		return e.value
+	}
+	return ""
+}
+
+// keyfileYes reports whether a profile has a key with the value true.
+func keyfileYes(by map[string]*entry, key string) bool {
+	b, _ := keyfileBool(keyfileValue(by, key))
+	return b == "yes"
+}
 
 // keyfileBool reads a boolean as NetworkManager does (g_key_file_get_boolean);
 // where a value is none, the default of the key counts.

@@ -24,10 +24,7 @@ func (im *importer) keyfileIP(d *draft, e *entry, by map[string]*entry) {
 	if t := by[e.section+".route-table"]; t != nil && t.value != "0" && t.value != "254" {
 		def.table = decimal(t.value)
 	}
-	if x := by[e.section+".never-default"]; x != nil {
-		b, _ := keyfileBool(x.value)
-		def.never = b == "yes"
-	}
+	def.never = keyfileYes(by, e.section+".never-default")
 	if m := by[e.section+".route-metric"]; m != nil {
 		def.metric = &variable{m.item, m.key, m.value} // as in a unit, 0x10 and 010 are hexadecimal and octal
 	}
@@ -66,7 +63,7 @@ func (im *importer) keyfileIP(d *draft, e *entry, by map[string]*entry) {
 			e.unneeded("the default")
 		} else if !six && by["ipv4.method"].value == "auto" {
 			d.set("DHCPv4", "RouteMetric", e.value, e.item)
-		} else if six && by["ipv6.method"].value == "auto" && !def.never && !ignoresRoutes(by) {
+		} else if six && by["ipv6.method"].value == "auto" && !def.never && !keyfileYes(by, "ipv6.ignore-auto-routes") {
 			advertMetric(func(key, value string) { d.set("IPv6AcceptRA", key, value, e.item) }, e.value, e.item)
 		} else if !gw || def.never {
 			e.left("it is for the routes of the addresses; write it into [Address] RouteMetric=")
@@ -120,16 +117,6 @@ func (im *importer) keyfileIP(d *draft, e *entry, by map[string]*entry) {
 	}
 }
 
-// ignoresRoutes reports whether a profile leaves out the routes of router advertisements.
-func ignoresRoutes(by map[string]*entry) bool {
-	x := by["ipv6.ignore-auto-routes"]
-	if x == nil {
-		return false
-	}
-	b, _ := keyfileBool(x.value)
-	return b == "yes"
-}
-
 // keyfileAutomatic is the account of a key about what DHCP and router advertisements
 // provide. It reports whether the key is one.
 func keyfileAutomatic(d *draft, e *entry, by map[string]*entry) bool {
@@ -179,14 +166,6 @@ func keyfileAutomatic(d *draft, e *entry, by map[string]*entry) bool {
 
 func keyfileMethod(d *draft, e *entry, by map[string]*entry) {
 	six := e.section == "ipv6"
-	ignoresDNS := func(section string) bool {
-		x := by[section+".ignore-auto-dns"]
-		if x == nil {
-			return false
-		}
-		b, _ := keyfileBool(x.value)
-		return b == "yes"
-	}
 	switch {
 	case e.value == "manual" && !six:
 		e.unneeded("addresses are written one by one")
@@ -207,7 +186,7 @@ func keyfileMethod(d *draft, e *entry, by map[string]*entry) {
 		d.linkLocal4(e.item)
 	case e.value == "auto" && six:
 		d.set("Network", "IPv6AcceptRA", "yes", e.item)
-		if !ignoresDNS("ipv6") {
+		if !keyfileYes(by, "ipv6.ignore-auto-dns") {
 			d.set("IPv6AcceptRA", "UseDomains", "yes", e.item) // NetworkManager's default
 			d.preset("DHCPv6", "UseDomains", "yes")
 		}
@@ -216,11 +195,11 @@ func keyfileMethod(d *draft, e *entry, by map[string]*entry) {
 	case six: // dhcp
 		d.dhcp("ipv6", e.item)
 		d.set("Network", "IPv6AcceptRA", "no", e.item)
-		if !ignoresDNS("ipv6") {
+		if !keyfileYes(by, "ipv6.ignore-auto-dns") {
 			d.preset("DHCPv6", "UseDomains", "yes")
 		}
 	default: // auto
-		d.nmClient(by["ipv4.dhcp-client-id"] != nil, ignoresDNS("ipv4"), e.item)
+		d.nmClient(by["ipv4.dhcp-client-id"] != nil, keyfileYes(by, "ipv4.ignore-auto-dns"), e.item)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,10 +54,11 @@ func (o *routesOptions) flags(a *app, c *cobra.Command) {
 
 // check refuses what no subnet manager takes.
 func (o *routesOptions) check() error {
-	for e := range strings.SplitSeq(o.engine, ",") {
-		if e != "" && e != "auto" && !slices.Contains(route.Engines, e) {
-			return fail(exitUsage, "--routing=%s: unknown engine; known are %s", e, strings.Join(route.Engines, ", "))
-		}
+	if o.engine == "" {
+		return nil
+	}
+	if err := route.CheckEngines(o.engine); err != nil {
+		return fail(exitUsage, "--routing: %w", err)
 	}
 	return nil
 }

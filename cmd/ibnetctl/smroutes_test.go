@@ -100,7 +100,7 @@ func TestExplainMistakes(t *testing.T) {
 		{"H-00001 H-0000 --file " + file, exitNoSuch, `"H-0000" is not a name, GUID or LID in the fabric; similar: H-00001 (`},
 		{"H-00001 1 --file " + file, exitUsage, `"H-00001" and "1" are the same port, H-00001[1]`},
 		{"H-00001 2 --routing nonesuch --file " + file, exitUsage,
-			"--routing=nonesuch: unknown engine; known are minhop, updn, ftree, dor, layered"},
+			`--routing: routing engine "nonesuch" is unknown; known are minhop, updn, ftree, dor, layered`},
 		{"H-00001 2 --file /none", exitNoSuch, "open /none: no such file or directory"},
 		{"H-00001 2 --file " + bad, exitFailure, bad + `:1:10: want the node's id in double quotes`},
 		{"H-00001 2 --node-name-map " + bad + " --file " + file, exitFailure, bad + ":1:1: "},
@@ -112,6 +112,10 @@ func TestExplainMistakes(t *testing.T) {
 		if code != tt.code || !strings.HasPrefix(e, tt.want) {
 			t.Errorf("%s: exit status %d, %s", tt.args, code, e)
 		}
+	}
+	// Engines of opensm have the names that ibnetsm takes for its own.
+	if code, _, e := ctl(t, 0, "sm", "explain", "--file", file, "H-00001", "H-00010", "--routing", "dnup"); code != 0 {
+		t.Errorf("exit status %d, %s", code, e)
 	}
 }
 

@@ -172,7 +172,7 @@ func busError(err error, limit time.Duration) error {
 	case api.ErrNoSuchLink, api.ErrNoSuchPort:
 		return fail(exitNoSuch, "%s", text)
 	case "org.freedesktop.DBus.Error.ServiceUnknown", "org.freedesktop.DBus.Error.NameHasNoOwner":
-		return &exitError{exitNotRunning, fmt.Errorf("%w\nnext: %s", errNotRunning, startDaemon())}
+		return needed(errNotRunning)
 	}
 	return errors.New(strings.TrimSpace(text))
 }

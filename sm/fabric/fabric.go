@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"fmt"
+	"iter"
 	"runtime"
 	"slices"
 
@@ -61,6 +62,17 @@ type Port struct {
 	// speed of the link in the line of this port; others have a default in Info.
 	LinkNamed bool
 	Info      PortInfo
+}
+
+// LIDs are the unicast LIDs of an end port, from LID on.
+func (p *Port) LIDs() iter.Seq[ib.LID] {
+	return func(yield func(ib.LID) bool) {
+		for l := range p.LMC.Count() {
+			if lid := p.LID + ib.LID(l); !p.LID.IsUnicast() || !lid.IsUnicast() || !yield(lid) {
+				return
+			}
+		}
+	}
 }
 
 // Switch is the switch part of a node of type switch.
@@ -146,12 +158,8 @@ func (f *Fabric) LIDs() []int32 {
 		t[i] = None
 	}
 	for _, p := range f.EndPorts {
-		if pt := &f.Ports[p]; pt.LID.IsUnicast() {
-			for l := range pt.LMC.Count() {
-				if int(pt.LID)+l < len(t) {
-					t[int(pt.LID)+l] = p
-				}
-			}
+		for lid := range f.Ports[p].LIDs() {
+			t[lid] = p
 		}
 	}
 	return t

@@ -127,14 +127,7 @@ func newHinted(f *fabric.Fabric, kinds []kind) *graph {
 			g.mostHosts = max(g.mostHosts, g.hosts[s])
 			g.pull[s]++
 		}
-		if !p.LID.IsUnicast() {
-			continue
-		}
-		for l := range p.LMC.Count() {
-			lid := p.LID + ib.LID(l)
-			if !lid.IsUnicast() {
-				break
-			}
+		for lid := range p.LIDs() {
 			g.dests[s] = append(g.dests[s], dest{lid, out, k, 1})
 			g.top = max(g.top, int(lid))
 		}

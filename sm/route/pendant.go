@@ -76,18 +76,8 @@ func pendantAt(f *fabric.Fabric, sw int32) (p pendant, ok bool) {
 		p.at = t
 		p.back, p.ports = append(p.back, f.Ports[i].Num), append(p.ports, f.Ports[q].Num)
 	}
-	p.lids = lidsOf(&f.Ports[first])
+	p.lids = slices.Collect(f.Ports[first].LIDs())
 	return p, p.at != fabric.None && f.Ports[first].Num == 0
-}
-
-// lidsOf are the LIDs of an end port.
-func lidsOf(p *fabric.Port) (lids []ib.LID) {
-	for l := range p.LMC.Count() {
-		if lid := p.LID + ib.LID(l); p.LID.IsUnicast() && lid.IsUnicast() {
-			lids = append(lids, lid)
-		}
-	}
-	return lids
 }
 
 // attach adds pendant switches to the tables of the fabric without their links: the way
@@ -95,7 +85,7 @@ func lidsOf(p *fabric.Port) (lids []ib.LID) {
 // loop arises, on any level.
 func (r *Result) attach(f *fabric.Fabric, list []pendant, previous [][]uint8) {
 	for _, p := range list {
-		to := lidsOf(&f.Ports[f.Port(f.Switches[p.at].Node, 0)])
+		to := slices.Collect(f.Ports[f.Port(f.Switches[p.at].Node, 0)].LIDs())
 		for k, lid := range p.lids {
 			for s, row := range r.LFT {
 				switch {

@@ -39,8 +39,8 @@ func (a *App) onHangup(ctx context.Context, hangup <-chan os.Signal) error {
 // notifier gives the function that reports a state to the service manager (sd_notify(3)), by
 // one socket that stays open; none without NOTIFY_SOCKET.
 func notifier() (notify func(state string), done func()) {
-	to := &unix.SockaddrUnix{Name: os.Getenv("NOTIFY_SOCKET")}
-	if to.Name == "" {
+	name := os.Getenv("NOTIFY_SOCKET")
+	if name == "" {
 		return func(string) {}, func() {}
 	}
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -48,7 +48,8 @@ func notifier() (notify func(state string), done func()) {
 		return func(string) {}, func() {}
 	}
 	return func(state string) {
-		for errors.Is(unix.Sendto(fd, []byte(state), unix.MSG_NOSIGNAL, to), unix.EINTR) {
+		// The address is of this call alone: Sendto writes into it, and several tasks report.
+		for errors.Is(unix.Sendto(fd, []byte(state), unix.MSG_NOSIGNAL, &unix.SockaddrUnix{Name: name}), unix.EINTR) {
 		}
 	}, func() { _ = unix.Close(fd) }
 }

@@ -196,9 +196,7 @@ func TestObjectsAreMadeOnce(t *testing.T) {
 	if now, _ := managedObjects(&caller{s: s}); mtu(now) != uint32(4092) || mtu(out) != uint32(2044) {
 		t.Errorf("%v after a change, %v before", mtu(now), mtu(out))
 	}
-	for _, release := range first.releases {
-		release()
-	}
+	first.release()
 }
 
 // Everyone may ask for the plan, which costs the daemon a turn each. Neither one

@@ -36,11 +36,7 @@ func (s *Server) control(ctx context.Context, uid uint32, call api.ControlCall) 
 	c := &caller{s: s, path: api.Root, ctx: ctx, user: user{uid: uid, privileged: true},
 		msg: &dbus.Message{Type: dbus.TypeMethodCall, Body: body, Headers: map[dbus.HeaderField]dbus.Variant{
 			dbus.FieldSignature: dbus.MakeVariant(dbus.SignatureOf(body...))}}}
-	defer func() {
-		for _, release := range c.releases {
-			release()
-		}
-	}()
+	defer c.release()
 	f, err := c.find(call.Interface, call.Method)
 	if err != nil {
 		return nil, err

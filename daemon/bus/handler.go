@@ -173,10 +173,15 @@ func (v verb) Call(args ...any) ([]any, error) {
 		out, err = f(c)
 	}
 	c.answer(out, err)
-	for _, release := range c.releases {
-		release()
-	}
+	c.release()
 	return nil, nil
+}
+
+// release gives back what the call has reserved.
+func (c *caller) release() {
+	for _, f := range c.releases {
+		f()
+	}
 }
 
 // answer returns when the answer is written. godbus would send it after Call,

@@ -30,9 +30,7 @@ func TestNetworkdDHCP(t *testing.T) {
 			unitDir + "10-ib2.ibnetwork": "[Match]\nName=ib2\n[Network]\nAddress=10.11.0.1/24\n" + child("far"),
 			unitDir + "10-far.ibnetwork": "[Match]\nName=far\n[Network]\nAddress=10.12.0.1/24\n",
 		}}
-	if !lab.InGuest() {
-		c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
-	}
+	c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
 	lab.Run(t, c, func(g *lab.G) {
 		unpack(g)
 		manage(g, defaultPartition+onePartition)

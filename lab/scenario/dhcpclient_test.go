@@ -100,9 +100,7 @@ func TestDHCPClient(t *testing.T) {
 		unitDir + "10-ib2.ibnetwork": "[Match]\nName=ib2\n[Network]\nAddress=10.11.0.1/24\n" + child("far"),
 		unitDir + "10-far.ibnetwork": "[Match]\nName=far\n[Network]\nAddress=10.12.0.1/24\n",
 	}}
-	if !lab.InGuest() {
-		c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
-	}
+	c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
 	lab.Run(t, c, func(g *lab.G) {
 		unpack(g)
 		manager := lab.SM{Dev: "swib2", Partitions: defaultPartition + onePartition, File: "/tmp/partitions.conf"}
@@ -298,9 +296,7 @@ func TestDHCPInstalled(t *testing.T) {
 		"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nDHCP=yes\n[DHCPv4]\nClientIdentifier=mac\nUseDNS=no\n[DHCPv6]\nUseDNS=no\n",
 		"10-ib1.ibnetwork": "[Match]\nName=ib1\n[Network]\nAddress=10.11.0.1/24\nAddress=fd00:11::1/64\n",
 	})
-	if !lab.InGuest() {
-		c.Bins = append(c.Bins, debs(t, append(dnsmasqPackages, "systemd-timesyncd")...)...)
-	}
+	c.Bins = append(c.Bins, debs(t, append(dnsmasqPackages, "systemd-timesyncd")...)...)
 	lab.Run(t, c, func(g *lab.G) {
 		unpack(g)
 		manage(g, defaultPartition)

@@ -79,9 +79,7 @@ func firmware(g *lab.G, link string, guid, id []byte) netip.Addr {
 func TestFirmwareReservation(t *testing.T) {
 	t.Parallel()
 	c := lab.Config{Userland: lab.Debian, HCAs: 3, Bins: []string{ibnetworkd, ibnetctl}}
-	if !lab.InGuest() {
-		c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
-	}
+	c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
 	lab.Run(t, c, func(g *lab.G) {
 		unpack(g)
 		manage(g, defaultPartition)

@@ -48,9 +48,7 @@ func TestDHCPv6Client(t *testing.T) {
 		unitDir + "10-ib2.ibnetwork": "[Match]\nName=ib2\n[Network]\nAddress=fd00:11::1/64\n[Partition]\nPartitionKey=0x8001\nName=far\n",
 		unitDir + "10-far.ibnetwork": "[Match]\nName=far\n[Network]\nAddress=fd00:12::1/64\n",
 	}}
-	if !lab.InGuest() {
-		c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
-	}
+	c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
 	lab.Run(t, c, func(g *lab.G) {
 		unpack(g)
 		g.SM(lab.SM{Partitions: defaultPartition + onePartition, File: "/tmp/partitions.conf"})

@@ -299,9 +299,7 @@ func TestDaemonInNamespace(t *testing.T) {
 		unitDir + "20-far.ibnetwork": "[Match]\nName=far\n[Network]\nAddress=10.12.0.1/24\n",
 		job + "10-job0.ibnetwork":    "[Match]\nName=job0\n[Network]\nDHCP=ipv4\n[DHCPv4]\nClientIdentifier=mac\nUseDNS=no\n",
 	}}
-	if !lab.InGuest() {
-		c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
-	}
+	c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
 	lab.Run(t, c, func(g *lab.G) {
 		unpack(g)
 		manage(g, defaultPartition+onePartition)

@@ -37,9 +37,7 @@ func TestImportLikeNetplan(t *testing.T) {
 	}
 	c := lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl},
 		Files: map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\n"}}
-	if !lab.InGuest() {
-		c.Bins = append(c.Bins, debs(t, "netplan.io", "libnetplan0", "libyaml-0-2")...)
-	}
+	c.Bins = append(c.Bins, debs(t, "netplan.io", "libnetplan0", "libyaml-0-2")...)
 	lab.Run(t, c, func(g *lab.G) {
 		unpack(g)
 		manage(g, defaultPartition)

@@ -73,9 +73,7 @@ func TestPeers(t *testing.T) {
 		c := lab.Config{Userland: lab.Systemd, HCAs: 3, Timeout: 30 * time.Minute, Bins: []string{ibnetworkd},
 			Units: []string{"systemd-networkd.service"},
 			Files: map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\n"}}
-		if !lab.InGuest() {
-			c.Bins = append(c.Bins, debs(t, dhcpPackages...)...)
-		}
+		c.Bins = append(c.Bins, debs(t, dhcpPackages...)...)
 		lab.Run(t, c, peerDHCP)
 	})
 	t.Run("opensm", func(t *testing.T) {

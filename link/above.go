@@ -11,7 +11,7 @@ var stacked = [...]string{"vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "mac
 
 // receiving are those of them that take the packets of the link below as its only receiver
 // (netdev_rx_handler_register).
-var receiving = stacked[1:6]
+var receiving = [...]string{"macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"}
 
 // Above reports whether a link is on another one, at any depth: a VLAN or the like of it, or a
 // bond or VRF that it is in. The kernel refuses it as a slave of that one
@@ -47,7 +47,7 @@ func above(l, m *Link) Reason {
 // receiver is the link that receives the packets of another one in its place, nil for none.
 func (s *Snapshot) receiver(l *Link) *Link {
 	for i := range s.Links {
-		if x := &s.Links[i]; x.Parent == l.Index && x.Index != l.Index && slices.Contains(receiving, x.Kind) {
+		if x := &s.Links[i]; x.Parent == l.Index && x.Index != l.Index && slices.Contains(receiving[:], x.Kind) {
 			return x
 		}
 	}

@@ -108,10 +108,7 @@ func Verify(f *fabric.Fabric, lft [][]uint8, sl Layers, mayLoop bool) error {
 // port on the switch itself, though there is a way and the table is large enough; the switch is
 // None if there is none. Without a credit loop no entry leads in a circle.
 func (g *graph) unreached(lft [][]uint8) (ib.LID, int32) {
-	part := make(classes, g.n)
-	for s := range part {
-		part[s] = int32(s)
-	}
+	part := newClasses(g.n)
 	for s := range int32(g.n) {
 		a, b := g.neighbours(s)
 		for _, t := range g.peer[a:b] {

@@ -114,6 +114,15 @@ func (g *graph) grid() *grid {
 // classes is a union-find: of each element the parent, itself for a root.
 type classes []int32
 
+// newClasses is n elements, each in a class of its own.
+func newClasses(n int) classes {
+	c := make(classes, n)
+	for i := range c {
+		c[i] = int32(i)
+	}
+	return c
+}
+
 func (c classes) find(i int32) int32 {
 	for c[i] != i {
 		c[i] = c[c[i]]
@@ -156,10 +165,7 @@ func (g *graph) factors() classes {
 			return nil
 		}
 	}
-	class := make(classes, len(g.peer)) // both directions of a link are one
-	for i := range class {
-		class[i] = int32(i)
-	}
+	class := newClasses(len(g.peer)) // both directions of a link are one
 	for s := range int32(g.n) {
 		a, b := g.neighbours(s)
 		for i := a; i < b; i++ {

@@ -63,10 +63,7 @@ func (g *graph) dimensions() (dim []uint8, count int) {
 	if work > rowsWork {
 		return nil, 0
 	}
-	class := make(classes, len(g.peer))
-	for i := range class {
-		class[i] = int32(i)
-	}
+	class := newClasses(len(g.peer))
 	for s := range int32(g.n) {
 		a, b := g.neighbours(s)
 		for i := a; i < b; i++ {
@@ -240,10 +237,7 @@ func (g *graph) classed(dim, order []uint8, pos []int32, class func(s, t int32, 
 // within them, are above all others, those of higher numbers above the rest: a path from
 // another plane may enter it last. Numbers count within the plane of the dimension before.
 func (g *graph) late(dim, order []uint8, k int, switches bool) []uint8 {
-	outer, plane := make(classes, g.n), make(classes, g.n)
-	for s := range plane {
-		outer[s], plane[s] = int32(s), int32(s)
-	}
+	outer, plane := newClasses(g.n), newClasses(g.n)
 	each := func(f func(s, t int32, at int)) {
 		for s := range int32(g.n) {
 			first, end := g.neighbours(s)

@@ -338,7 +338,7 @@ func notSlave(s *Snapshot, l, m *Link) Reason {
 	case s.receiver(l) != nil:
 		x := s.receiver(l)
 		return Reason{Code: CodeRefused,
-			Text: fmt.Sprintf("%s has the %s %s on it, and the kernel takes no such link into a bond", l.Name, x.Kind, x.Name),
+			Text: fmt.Sprintf("%s has the %s %s on it, and the kernel refuses such a link as a slave", l.Name, x.Kind, x.Name),
 			Next: "ip link delete " + x.Name}
 	case l.IsInfiniBand() && m.Bond.Mode != uint8(units.BondActiveBackup):
 		return Reason{Code: CodeUnsupported,

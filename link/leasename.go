@@ -37,7 +37,7 @@ func planHostname(b *Builder, index int, u *units.Unit) {
 		a.Why = Reason{Code: CodeHostname, Text: "the host does not get the name of the lease: " + h.HostnameTrouble,
 			Next: "install systemd-hostnamed and polkit; or hostname " + x.Hostname + ", and remove UseHostname=yes"}
 	default:
-		a.Why = Reason{Code: CodeHostname, Text: fmt.Sprintf("the host is %q and not %q: a static name, or the lease of another link, goes first",
+		a.Why = Reason{Code: CodeHostname, Text: fmt.Sprintf("the host is %q and not %q: a static name or another link's lease has precedence",
 			a.Actual, a.Wanted), Next: "hostnamectl set-hostname --static ''; or remove UseHostname=yes"}
 	}
 	b.Attr(index, a)

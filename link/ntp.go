@@ -51,7 +51,7 @@ func planTimeServers(b *Builder, index int, u *units.Unit) {
 	switch {
 	case b.Base.Host.Timesync:
 		if a.Actual != a.Wanted {
-			a.Why = Reason{Code: CodeNoTimesync, Text: "systemd-timesyncd has not taken the time servers of the lease",
+			a.Why = Reason{Code: CodeNoTimesync, Text: "systemd-timesyncd has not accepted the time servers of the lease",
 				Next: "journalctl -u ibnetworkd"}
 		}
 	case u.DHCPv4.UseNTP.V || u.DHCPv6.UseNTP.V:

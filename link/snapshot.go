@@ -51,7 +51,7 @@ type Host struct {
 	// ResolvConf reports that /etc/resolv.conf is a symbolic link to ResolvConfFile.
 	ResolvConf bool `json:"resolv_conf,omitempty"`
 	// Timesync reports that systemd-timesyncd runs, and TimeServers which servers of leases it
-	// has; the daemon asks only while there is a lease with time servers.
+	// has; it is queried only while there is a lease with time servers.
 	Timesync    bool     `json:"timesync,omitempty"`
 	TimeServers []string `json:"time_servers,omitempty"`
 	// HostnameTrouble is why the host cannot get the name of a lease, empty for nothing.

@@ -56,7 +56,7 @@ func TestDrainScreens(t *testing.T) {
 	}{
 		{"drain S-0003", 0, "S-0003 (0x"},
 		{"drain S-0001", 0, "ports on it, which lose the subnet with it: H-0000"},
-		{"drain H-00001", exitFailure, "is no switch"},
+		{"drain H-00001", exitFailure, "is not a switch"},
 		{"drain nonsense", exitFailure, `"nonsense" is not a name, GUID or LID`},
 		{"drain", 0, "S-0003 (0x"},
 		{"undrain S-0001", 0, "S-0003 (0x"},

@@ -195,7 +195,7 @@ func TestHintFiles(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "1 drained switch (as given)") || strings.Contains(out, "S-0006") {
 		t.Errorf("exit status %d, %s\n%s", code, e, out)
 	}
-	for word, want := range map[string]string{"H-00001": `--drained: "H-00001" is no switch`,
+	for word, want := range map[string]string{"H-00001": `--drained: "H-00001" is not a switch`,
 		"none": `--drained: "none" is not a name, GUID or LID in the fabric`} {
 		if _, _, e := ctl(t, 0, append(args, "--drained", word)...); e != want {
 			t.Errorf("%s: %s", word, e)

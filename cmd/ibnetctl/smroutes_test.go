@@ -225,7 +225,7 @@ func TestWhatIfScreens(t *testing.T) {
 		want string
 	}{
 		{nil, exitUsage, "name a cable with --cut NODE[PORT], a node with --off NODE or a switch with --drain SWITCH"},
-		{[]string{"--drain", "H-00001"}, exitUsage, `--drain: "H-00001" is no switch`},
+		{[]string{"--drain", "H-00001"}, exitUsage, `--drain: "H-00001" is not a switch`},
 		{[]string{"--off", "S-0001[2]"}, exitNoSuch, `--off: "S-0001[2]" names a port; to cut its cable: --cut`},
 		{[]string{"--cut", "S-0001"}, exitUsage, `--cut: S-0001 has several ports: name one as in "S-0001[1]"`},
 		{[]string{"--cut", "nobody[1]"}, exitNoSuch, `--cut: "nobody" is not a name, GUID or LID in the fabric`},

@@ -122,7 +122,7 @@ func switchOf(f *fabric.Fabric, word string) (ib.GUID, error) {
 	case err != nil:
 		return 0, err
 	case len(n) != 1 || f.Nodes[n[0]].Switch == fabric.None:
-		return 0, fail(exitUsage, "%q is no switch", ib.Clip(word))
+		return 0, fail(exitUsage, "%q is not a switch", ib.Clip(word))
 	}
 	return f.Nodes[n[0]].GUID, nil
 }

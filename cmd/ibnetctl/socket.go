@@ -49,7 +49,7 @@ func startDaemon() string {
 	if _, err := os.Lstat("/run/systemd/system"); err == nil {
 		return "systemctl start ibnetworkd"
 	}
-	return "start ibnetworkd as other services of this host"
+	return "start ibnetworkd with the service manager of this host"
 }
 
 // callSocket makes one call on the daemon's socket.

@@ -11,7 +11,7 @@ import (
 	"ibnetworkd/internal/version"
 )
 
-// dumpCmd names the command that writes tables, which is looked for here.
+// dumpCmd names the command that writes tables, for users who expect it here.
 func dumpCmd() *cobra.Command {
 	return &cobra.Command{Use: "dump", Hidden: true, DisableFlagParsing: true,
 		Short: "name the command that writes tables", Long: "Names the command that writes tables, LIDs and groups: ibnetctl sm dump.",

@@ -151,7 +151,7 @@ func (d *daemon) configure(now *options) error {
 	now.setLevel(d.level)
 	cfg, err := now.config(d.log)
 	if err := route.CheckEngines(now.routing); err != nil {
-		d.log.Warn("a routing engine is passed over", "err", err)
+		d.log.Warn("a routing engine is ignored", "err", err)
 	}
 	var problems []string
 	partitions := true

@@ -98,9 +98,9 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 			}
 			return say("remove "+key+" from [RoCE], or update the firmware of the card", "the firmware of %s does not have %s", on.Link, key)
 		case errors.Is(err, dcb.ErrNoDCB):
-			return say("take "+key+" out of [RoCE]", "the driver of %s has no data centre bridging any more", on.Link)
+			return say("remove "+key+" from [RoCE]", "the driver of %s has no data centre bridging any more", on.Link)
 		case unknown:
-			return say("take "+key+" out of [RoCE]; "+show+" shows what the driver has", "the driver of %s cannot set %s", on.Link, key)
+			return say("remove "+key+" from [RoCE]; "+show+" shows what the driver has", "the driver of %s cannot set %s", on.Link, key)
 		case refused:
 			return say("compare "+key+" with "+show, "the driver of %s refuses %s", on.Link, key)
 		case busy:

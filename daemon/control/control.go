@@ -42,7 +42,7 @@ type Server struct {
 // New makes the server of a socket at path, which Run makes.
 func New(log *slog.Logger, path string, call Call) *Server { return &Server{log, path, call} }
 
-// Run serves until ctx ends. Links matter more: a failure is logged, and tried again.
+// Run serves until ctx ends. It returns no error, which would end the daemon: it logs and retries.
 func (s *Server) Run(ctx context.Context) error {
 	for logged := false; ; logged = true {
 		l, err := listen(s.path)
@@ -63,7 +63,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// listen makes the socket of root alone. A file of an earlier process goes: the daemon
+// listen makes the socket of root alone. A file of an earlier process is removed: the daemon
 // has locked the directory.
 func listen(path string) (*net.UnixListener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

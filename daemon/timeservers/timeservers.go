@@ -1,4 +1,4 @@
-// Package timeservers hands the time servers of leases to systemd-timesyncd.
+// Package timeservers passes the time servers of leases to systemd-timesyncd.
 package timeservers
 
 import (
@@ -26,7 +26,7 @@ const (
 	again    = 30 * time.Second // after one that did not come, or a refusal
 )
 
-// Service is the hand-over.
+// Service passes them.
 type Service struct {
 	log    *slog.Logger
 	bus    string
@@ -86,7 +86,7 @@ func (s *Service) set(running bool, given []string, w want) {
 	}
 }
 
-// Run hands the servers over until ctx ends. The bus is joined when there is a first server.
+// Run passes the servers until ctx ends. The bus is joined when there is a first server.
 func (s *Service) Run(ctx context.Context) error {
 	var w want
 	pause := backoff.Pause{Socket: backoff.SystemBus}
@@ -134,7 +134,7 @@ func (s *Service) follow(ctx context.Context, w *want) (joined bool) {
 				given, warned = w.servers, false
 			} else if retry = time.After(again); !warned {
 				warned = true
-				s.log.Warn("systemd-timesyncd does not take the time servers of leases, will retry", "servers", w.servers, "error", err)
+				s.log.Warn("systemd-timesyncd does not accept the time servers of leases, will retry", "servers", w.servers, "error", err)
 			}
 		}
 		s.set(owner != "", given, *w)

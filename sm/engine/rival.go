@@ -50,7 +50,7 @@ func (s *Subnet) refused(p elect.Peer, r *smp.Reply) {
 	s.report(p, "timeout", r.Timeout, "status", uint16(r.Status))
 }
 
-// forgive lets handovers be tried again whose pause is over.
+// forgive permits a handover to managers again whose pause is over.
 func (s *Subnet) forgive() {
 	for g, at := range s.rivals.refused {
 		if !time.Now().Before(at) {

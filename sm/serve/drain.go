@@ -31,7 +31,7 @@ func (m *Manager) drain(subs []*engine.Subnet, on bool, word string) []control.D
 			if now, ok := s.Drain(add, remove); ok {
 				r.Drained = now
 			} else if x.State == mad.SMStandby.String() {
-				r.Problem = "a standby that has the drained switches of the master; run this on the host of the master"
+				r.Problem = "a standby has the drained switches of the master: run the command on the host of the master"
 			} else {
 				r.Problem = "too many switches are drained, or the manager ends"
 			}
@@ -73,7 +73,7 @@ func named(x *engine.Snapshot, on bool, word string) ([]ib.GUID, string) {
 	var out []ib.GUID
 	for _, n := range nodes {
 		if x.Fabric.Nodes[n].Switch == fabric.None {
-			return nil, fmt.Sprintf("%s is no switch; routes do not pass through adapters", x.Fabric.Nodes[n].Name())
+			return nil, fmt.Sprintf("%s is not a switch; routes do not pass through adapters", x.Fabric.Nodes[n].Name())
 		}
 		out = append(out, x.Fabric.Nodes[n].GUID)
 	}

@@ -19,7 +19,8 @@ type Status struct {
 	Next string `json:"next,omitempty"`
 	// NextCheck is when it is decided again although nothing happens.
 	NextCheck time.Time `json:"next_check,omitzero"`
-	// Worker is the systemd unit, WorkerState its state and since when.
+	// Worker is the systemd unit, WorkerState its state, empty if it is not known, and
+	// WorkerSince since when.
 	Worker      string    `json:"worker,omitempty"`
 	WorkerState string    `json:"worker_state,omitempty"`
 	WorkerSince time.Time `json:"worker_since,omitzero"`

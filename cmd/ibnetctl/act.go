@@ -274,7 +274,7 @@ func (a *app) smDetail(s answer.Manager) {
 		if !s.WorkerSince.IsZero() {
 			since = s.WorkerSince.Local().Format(" since 2006-01-02 15:04:05")
 		}
-		a.field("Worker", fmt.Sprintf("%s, %s%s, started %d %s by this daemon", s.Worker, s.WorkerState, since, s.Starts,
+		a.field("Worker", fmt.Sprintf("%s, %s%s, started %d %s by this daemon", s.Worker, cmp.Or(s.WorkerState, stateUnknown), since, s.Starts,
 			plural(s.Starts, "time", "times")))
 	}
 	a.known("Status", s.WorkerText)

@@ -106,6 +106,9 @@ func (s *system) describe(why string) *api.Description {
 // it started may still be running.
 const phaseUnknown smctl.Phase = "unknown"
 
+// stateUnknown is printed for the state of a worker where systemd does not tell.
+const stateUnknown = "state not known"
+
 // subnetManagers says for each InfiniBand port what its unit wants. What is done
 // about it only the daemon knows, and why says for what reason it does not answer.
 func (s *system) subnetManagers(why string) []smctl.Status {

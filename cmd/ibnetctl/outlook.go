@@ -52,8 +52,8 @@ func outlook(sys *system, sms []smctl.Status, kept worker.Dir, check files.Check
 	stopped, known := map[fabricID][]int{}, map[fabricID]int{}
 	for _, s := range sms {
 		g, err := ib.ParseGUID(s.PortGUID)
-		if err != nil {
-			continue
+		if err != nil || s.WorkerState == "" {
+			continue // what the daemon does then depends on what systemd reports
 		}
 		port := fmt.Sprintf("%s/%d", s.IBDevice, s.Port)
 		u, gone := governed(sys, s.IBDevice, s.Port)

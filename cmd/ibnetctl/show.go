@@ -484,7 +484,7 @@ func (a *app) portDetail(d *api.Description, p link.PortStatus) {
 		a.field("Subnet mgr", fmt.Sprintf("%s: %s", s.Phase, s.Reason))
 		a.nextStep(s.Next)
 		if s.Worker != "" {
-			a.field("Worker", fmt.Sprintf("%s (%s)", s.Worker, s.WorkerState))
+			a.field("Worker", fmt.Sprintf("%s (%s)", s.Worker, cmp.Or(s.WorkerState, stateUnknown)))
 		}
 	}
 	a.settings(p.Attributes, p.Pending)

@@ -253,7 +253,8 @@ var smProps = []property[smctl.Status]{
 	{"NextCheckUSec", "t", "When it is decided again although nothing happens, in microseconds since 1970; 0 for never. One that has " +
 		"passed was put off without a signal.", func(s smctl.Status) any { return usec(s.NextCheck) }},
 	{"Worker", "s", "The systemd unit that runs the program.", func(s smctl.Status) any { return s.Worker }},
-	{"WorkerState", "s", "Its state: inactive, activating, active, deactivating, failed.", func(s smctl.Status) any { return s.WorkerState }},
+	{"WorkerState", "s", "Its state: inactive, activating, active, deactivating, failed, or empty if it is not known.",
+		func(s smctl.Status) any { return s.WorkerState }},
 	{"WorkerText", "s", "What the program says of itself (STATUS= of sd_notify).", func(s smctl.Status) any { return s.WorkerText }},
 	{"WorkerSinceUSec", "t", "Since when, in microseconds since 1970.", func(s smctl.Status) any { return usec(s.WorkerSince) }},
 	{"ByHand", "s", "start or stop when a person has overruled the unit.", func(s smctl.Status) any { return s.Override }},

@@ -344,14 +344,21 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 	for _, g := range slices.Sorted(maps.Keys(c.table)) {
 		e := c.table[g]
 		if !e.known {
-			e.dec = smctl.Decision{Phase: smctl.PhaseBlocked,
-				Reason: "it is not known whether " + e.worker.Unit + " runs: " + cmp.Or(e.worker.Result, "systemd has not answered")}
 			if !e.reading {
 				if !now.Before(e.retry) {
 					c.read(ctx, g, e)
 				} else {
 					next = first(next, e.retry)
 				}
+			}
+			switch {
+			case !e.unasked():
+				e.dec = smctl.Decision{Phase: smctl.PhaseBlocked,
+					Reason: "it is not known whether " + e.worker.Unit + " runs: " + cmp.Or(e.worker.Result, "systemd has not answered")}
+			case !e.port.Present && !e.reading:
+				delete(c.table, g)
+			default:
+				e.mem, e.dec = smctl.Decide(e.mem, smctl.Input{Now: now, Policy: e.port.Policy, Port: e.port.Port, Worker: e.worker})
 			}
 			continue
 		}
@@ -392,6 +399,13 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 		next = first(next, e.dec.Until)
 	}
 	return first(next, c.publish(now))
+}
+
+// unasked reports whether the daemon neither runs a worker for the port nor was asked to:
+// that needs no answer of systemd.
+func (e *entry) unasked() bool {
+	return e.worker.State == smctl.WorkerInactive && e.worker.Override == smctl.OverrideNone && e.given.Settings == "" && !e.busy &&
+		(e.port.Policy.Manage == smctl.ManageNo || !e.port.Present)
 }
 
 // first is the earlier of two times, of which zero is none.

@@ -45,6 +45,48 @@ func TestStartedOnceOverRestarts(t *testing.T) {
 	})
 }
 
+// On a host without systemd a port that no unit asks for is off, and one that is gone is
+// forgotten. Whether one of a former daemon runs is not known.
+func TestWithoutSystemd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.units.down = true
+		asks := b.port.Policy
+		b.port.Policy = smctl.Policy{}
+		b.boot()
+		s := b.wait(time.Second)
+		b.want(s, smctl.PhaseOff, 0, 0)
+		if s.Reason != "no unit with a [SubnetManager] section matches swib0/1" || s.WorkerState != "" {
+			t.Errorf("%+v", s)
+		}
+		b.port.Policy = asks
+		b.c.Update([]Port{b.port})
+		s = b.wait(time.Minute)
+		b.want(s, smctl.PhaseBlocked, 0, 0)
+		if want := "it is not known whether " + s.Worker + " runs: " + ErrNoSystemd.Error(); s.Reason != want || s.WorkerState != "" {
+			t.Errorf("%+v", s)
+		}
+		b.c.Update(nil)
+		if all := b.published(time.Second); len(all) != 0 {
+			t.Errorf("a port that is gone: %+v", all)
+		}
+		b.c.Update([]Port{b.port})
+		b.units.change(func() { b.units.down = false })
+		b.units.changes <- ""
+		b.want(b.wait(5*time.Second), smctl.PhaseMaster, 1, 0)
+		b.kill()
+
+		b.units.change(func() { b.units.down = true })
+		b.port.Policy = smctl.Policy{}
+		b.boot()
+		b.want(b.wait(time.Second), smctl.PhaseBlocked, 1, 0)
+		b.units.change(func() { b.units.down = false })
+		b.units.changes <- ""
+		b.want(b.wait(10*time.Second), smctl.PhaseOff, 1, 1)
+		b.kill()
+	})
+}
+
 func TestWorkerDiesAndComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)

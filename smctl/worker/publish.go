@@ -23,6 +23,9 @@ func (c *Controller) publish(now time.Time) (end time.Time) {
 			Unit:   e.port.Policy.Unit, Phase: e.dec.Phase, Reason: e.dec.Reason, NextCheck: e.dec.Until.Truncate(time.Second),
 			Worker: e.worker.Unit, WorkerState: e.worker.State.String(), WorkerSince: e.wall, Override: e.worker.Override.String(), Starts: e.starts,
 			Next: e.dec.Next, WorkerText: e.worker.StatusText.String()}
+		if !e.known && e.worker.State == smctl.WorkerInactive {
+			s.WorkerState = "" // it may run
+		}
 		if e.files != nil {
 			s.FileProblem = e.files.Problem
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -91,15 +92,16 @@ func (a *app) diagnoseInput(ctx context.Context, from, unit string) (in diagnose
 	}
 	if from == "" && !a.noBus && a.root == "" {
 		// The daemon knows more: what was refused, the switches of bonds, and the subnet managers.
-		// Without a bus its report is read, which asks the daemon nothing.
 		var d *api.Description
-		if c, err := connectBus(ctx); err == nil {
+		if c, err := connect(ctx); err == nil {
 			if d, err = c.describe(ctx); err == nil {
 				in.SMs = d.SubnetManagers
 			}
 			c.close()
 		} else {
-			in.NoDaemon = err == errNotRunning // a bus that does not answer does not show it
+			if errors.Is(err, errNotRunning) { // a bus that does not answer does not show it
+				in.StartDaemon = startDaemon()
+			}
 			d = a.fromReport("")
 		}
 		if d != nil {

@@ -76,6 +76,11 @@ func TestDiagnoseFaults(t *testing.T) {
 		sm := g.Opensm(lab.SM{})
 		d := startDaemon(g)
 		d.configured("ib1", 20*time.Second)
+		for _, m := range describe(g).SubnetManagers {
+			if m.Phase != smctl.PhaseOff {
+				g.Errorf("no unit asks for a subnet manager, and that of %s/%d is %s: %s", m.IBDevice, m.Port, m.Phase, m.Reason)
+			}
+		}
 		bounce := func() { g.Exec("ibportstate", "-C", "swib1", "-P", "1", "-D", "0", "1", "down") }
 		vf := ""
 		findFaults(g, []fault{
@@ -94,7 +99,15 @@ func TestDiagnoseFaults(t *testing.T) {
 			{name: "no cable", on: "swib1/1",
 				make:  func(g *lab.G) { g.Ctl("link h1/1 down") },
 				check: "cable", code: "no-cable", text: "no cable, or nothing answers", next: "check both ends of the cable",
-				mend: func(g *lab.G, _ string) { g.Ctl("link h1/1 up") }},
+				mend: func(g *lab.G, _ string) {
+					// The kernel takes the carrier away a moment after the port is Down.
+					g.Wait("ib1 to be offline", 20*time.Second, func() bool {
+						_, err := g.Try("ibnetctl", "wait-online", "--timeout=1s", "ib1")
+						return err != nil
+					})
+					g.Ctl("link h1/1 up")
+					g.Exec("ibnetctl", "wait-online", "--timeout=30s", "ib1")
+				}},
 			{name: "subnet manager hangs", on: "swib1/1",
 				make: func(g *lab.G) {
 					// What it still does to the port would be repeated to the new one.

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 	"strings"
@@ -50,13 +51,10 @@ func TestBondWithoutUnit(t *testing.T) {
 
 // A bond with a unit comes up with the daemon.
 func TestBondWithoutDaemon(t *testing.T) {
-	for _, stopped := range []bool{false, true} {
+	for _, start := range []string{"", "systemctl start ibnetworkd"} {
 		in := bonded()
-		in.Snapshot.Links[1].Flags, in.NoDaemon = 0, stopped
-		want := "ibnetctl up bond0"
-		if stopped {
-			want = "systemctl start ibnetworkd"
-		}
+		in.Snapshot.Links[1].Flags, in.StartDaemon = 0, start
+		want := cmp.Or(start, "ibnetctl up bond0")
 		cs := Run(in, "bond0")
 		if k := cs[len(cs)-1].Checks[0]; k.Result != Fail || k.Next != want {
 			t.Errorf("%+v, want %q", k, want)

@@ -33,8 +33,9 @@ type Input struct {
 	// Missing are the modules of ib_core and ib_umad that are known not to
 	// be loaded; a captured system does not tell.
 	Missing []string
-	// NoDaemon reports that ibnetworkd is not running, so that no unit is applied.
-	NoDaemon bool
+	// StartDaemon is the step that starts ibnetworkd where it is not running, so that no
+	// unit is applied; empty otherwise.
+	StartDaemon string
 	// Asked is what the subnet managers of Active ports answered, by the name of
 	// the port; nil where none was asked, as on a captured system.
 	Asked map[string]Asked
@@ -108,9 +109,6 @@ const (
 	codeNoDaemon  link.Code = "daemon-not-running"
 )
 
-// startDaemon is the next step where a unit waits for the daemon.
-const startDaemon = "systemctl start ibnetworkd"
-
 // Run walks all ports and the bonds, or the one named by only (mlx5_0/1, an
 // interface over it, or a bond).
 func Run(in Input, only string) []Chain {
@@ -152,8 +150,8 @@ func Run(in Input, only string) []Chain {
 // host checks what concerns no single port: the daemon, and whether there are devices.
 func host(in Input) Chain {
 	c := Chain{On: "host"}
-	if in.NoDaemon && in.Units != nil && len(in.Units.Units) > 0 {
-		c.Checks = append(c.Checks, Check{Name: "daemon", Result: Warn, Code: codeNoDaemon, Next: startDaemon,
+	if in.StartDaemon != "" && in.Units != nil && len(in.Units.Units) > 0 {
+		c.Checks = append(c.Checks, Check{Name: "daemon", Result: Warn, Code: codeNoDaemon, Next: in.StartDaemon,
 			Text: "ibnetworkd is not running: no unit is applied, and no subnet manager is started"})
 	}
 	if len(in.Snapshot.Devices) > 0 {

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"net/netip"
 	"strings"
 	"testing"
@@ -88,22 +89,24 @@ func TestNextStepOfManager(t *testing.T) {
 	for _, tt := range []struct {
 		name, unit string
 		phase      smctl.Phase
-		noDaemon   bool
+		start      string
 		want       string
 	}{
-		{"not managed", none, "off", false, "add [SubnetManager] Manage=auto to 10-ib0.ibnetwork (or, once: ibnetctl sm start mlx5_0/1)"},
-		{"managed, stopped by hand", manages, "stopped", false, "ibnetctl sm start mlx5_0/1"},
-		{"not managed, stopped by hand", none, "stopped", false, "ibnetctl sm start mlx5_0/1"},
-		{"managed, failed", manages, "backing-off", false, "journalctl -u ibnetsm@x.service"},
-		{"managed, another one was master", manages, "served", false, "ibnetctl sm status mlx5_0/1"},
-		{"managed, not known", manages, "", false, "ibnetctl sm status mlx5_0/1"},
-		{"managed, no daemon", manages, "", true, "systemctl start ibnetworkd"},
-		{"not managed, no daemon", none, "", true, "systemctl start ibnetworkd; ibnetctl sm start mlx5_0/1"},
-		{"switched off, no daemon", "[SubnetManager]\nManage=no\n", "", true, "systemctl start ibnetworkd; ibnetctl sm start mlx5_0/1"},
+		{"not managed", none, "off", "", "add [SubnetManager] Manage=auto to 10-ib0.ibnetwork (or, once: ibnetctl sm start mlx5_0/1)"},
+		{"managed, stopped by hand", manages, "stopped", "", "ibnetctl sm start mlx5_0/1"},
+		{"not managed, stopped by hand", none, "stopped", "", "ibnetctl sm start mlx5_0/1"},
+		{"managed, failed", manages, "backing-off", "", "journalctl -u ibnetsm@x.service"},
+		{"managed, another one was master", manages, "served", "", "ibnetctl sm status mlx5_0/1"},
+		{"managed, not known", manages, "", "", "ibnetctl sm status mlx5_0/1"},
+		{"managed, no daemon", manages, "", "systemctl start ibnetworkd", "systemctl start ibnetworkd"},
+		{"not managed, no daemon", none, "", "systemctl start ibnetworkd", "systemctl start ibnetworkd; ibnetctl sm start mlx5_0/1"},
+		{"managed, no daemon and no systemd", manages, "", "start ibnetworkd", "start ibnetworkd"},
+		{"switched off, no daemon", "[SubnetManager]\nManage=no\n", "", "systemctl start ibnetworkd",
+			"systemctl start ibnetworkd; ibnetctl sm start mlx5_0/1"},
 	} {
 		for _, state := range []ib.PortState{ib.PortActive, ib.PortInit} {
 			in := good()
-			in.Asked, in.NoDaemon = map[string]Asked{"mlx5_0/1": {}}, tt.noDaemon
+			in.Asked, in.StartDaemon = map[string]Asked{"mlx5_0/1": {}}, tt.start
 			p := &in.Snapshot.Devices[0].Ports[0]
 			if p.State = state; state == ib.PortInit {
 				p.SMLID = 0
@@ -139,17 +142,14 @@ func TestDaemonNotRunning(t *testing.T) {
 	in.Units = &units.Set{Units: []*units.Unit{u}}
 	in.Snapshot.Links[0].Flags = 0
 	for _, only := range []string{"", "ib0"} {
-		for _, stopped := range []bool{false, true} {
-			in.NoDaemon = stopped
+		for _, start := range []string{"", "systemctl start ibnetworkd"} {
+			in.StartDaemon = start
 			cs := Run(in, only)
-			if said := cs[0].On == "host" && cs[0].Checks[0].Name == "daemon" && cs[0].Checks[0].Result == Warn; said != stopped {
+			if said := cs[0].On == "host" && cs[0].Checks[0].Name == "daemon" && cs[0].Checks[0].Result == Warn; said != (start != "") {
 				t.Errorf("%q: %+v", only, cs)
 			}
 			last := cs[len(cs)-1].Checks
-			want := "ibnetctl up ib0"
-			if stopped {
-				want = "systemctl start ibnetworkd"
-			}
+			want := cmp.Or(start, "ibnetctl up ib0")
 			if k := last[len(last)-1]; k.Name != "interface" || k.Next != want {
 				t.Errorf("%q: %+v, want %q", only, k, want)
 			}
@@ -223,6 +223,22 @@ func TestEveryBranch(t *testing.T) {
 			in.SMs = []smctl.Status{{IBDevice: "mlx5_0", Port: 1, Phase: "backing-off", Reason: "it failed", Worker: "ibnetsm@x.service"}}
 		}, "subnet manager", link.CodeNoSM},
 		{"bad subnet manager forgot the port", func(in *Input) { port(in).State = ib.PortInit }, "subnet manager", link.CodeSMBusy},
+		{"bad subnet manager forgot the port, and this host may run none", func(in *Input) {
+			port(in).State = ib.PortInit
+			in.SMs = []smctl.Status{{IBDevice: "mlx5_0", Port: 1, Phase: "off", Reason: "no unit asks for one", WorkerState: "inactive"}}
+		}, "subnet manager", link.CodeSMBusy},
+		{"bad subnet manager forgot the port, and systemd does not answer", func(in *Input) {
+			port(in).State = ib.PortInit
+			in.SMs = []smctl.Status{{IBDevice: "mlx5_0", Port: 1, Phase: "blocked", Reason: "it is not known whether ibnetsm@x.service runs"}}
+		}, "subnet manager", link.CodeSMBusy},
+		{"bad no subnet manager, and systemd does not answer", func(in *Input) {
+			port(in).State, port(in).SMLID = ib.PortInit, 0
+			in.SMs = []smctl.Status{{IBDevice: "mlx5_0", Port: 1, Phase: "blocked", Reason: "it is not known whether ibnetsm@x.service runs"}}
+		}, "subnet manager", link.CodeNoSM},
+		{"bad fabric cannot be searched", func(in *Input) {
+			port(in).State = ib.PortInit
+			in.SMs = []smctl.Status{{IBDevice: "mlx5_0", Port: 1, Phase: "blocked", Reason: "no umad", WorkerState: "inactive"}}
+		}, "subnet manager", link.CodeNoSM},
 		{"bad armed", func(in *Input) { port(in).State = ib.PortArmed }, "subnet manager", link.CodeSMBusy},
 		{"bad ipoib missing", func(in *Input) { in.Snapshot.Links, in.Snapshot.Host.NoIPoIB = nil, true }, "interface", link.CodeNoModule},
 		{"bad interface down", func(in *Input) { l(in).Flags = 0 }, "interface", link.CodeLinkDown},

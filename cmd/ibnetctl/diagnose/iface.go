@@ -133,8 +133,8 @@ func (w *walker) partition(k ib.PKey) bool {
 
 // upStep is how a link comes up: by the daemon, which applies its unit when it starts.
 func (w *walker) upStep(l *link.Link, st *link.Status) string {
-	if w.in.NoDaemon && st != nil && st.Unit != "" {
-		return startDaemon
+	if w.in.StartDaemon != "" && st != nil && st.Unit != "" {
+		return w.in.StartDaemon
 	}
 	return "ibnetctl up " + l.Name
 }

@@ -40,6 +40,9 @@ func (w *walker) state() bool {
 	umad := !slices.Contains(w.in.Missing, "ib_umad")
 	sm := w.sm()
 	switch {
+	case sm != nil && sm.Phase == smctl.PhaseBlocked && sm.WorkerState == "" && p.SMLID != 0:
+		// Whether one of this host runs is not known; that one has configured the port is.
+		w.configuredBefore("; " + sm.Reason)
 	case sm != nil && sm.Phase != smctl.PhaseOff:
 		next := w.smNext()
 		switch sm.Phase {
@@ -55,9 +58,7 @@ func (w *walker) state() bool {
 		}
 		w.fail("subnet manager", link.CodeNoSM, next, "Initializing: no subnet manager has configured the port: %s", sm.Reason)
 	case p.SMLID != 0:
-		w.fail("subnet manager", link.CodeSMBusy, fmt.Sprintf("query it: sminfo -C %s -P %d; if it answers, read its log, otherwise: "+
-			"ibnetctl sm start %s", w.d.Name, p.Num, w.name()),
-			"Initializing: the subnet manager at LID %d configured the port before, but not again", uint16(p.SMLID))
+		w.configuredBefore("")
 	case !umad:
 		w.fail("subnet manager", codeNoUmad, "modprobe ib_umad",
 			"Initializing: no subnet manager has configured the port, and none can run on this host: ib_umad is not loaded")
@@ -66,6 +67,13 @@ func (w *walker) state() bool {
 			"Initializing: the link is up, but no subnet manager has configured the port%s", w.smWhy())
 	}
 	return false
+}
+
+// configuredBefore is for a port whose SM LID shows that it had a subnet manager.
+func (w *walker) configuredBefore(also string) {
+	w.fail("subnet manager", link.CodeSMBusy, fmt.Sprintf("query it: sminfo -C %s -P %d; if it answers, read its log, otherwise: "+
+		"ibnetctl sm start %s", w.d.Name, w.p.Num, w.name()),
+		"Initializing: the subnet manager at LID %d configured the port before, but not again%s", uint16(w.p.SMLID), also)
 }
 
 // answers says whether the subnet manager of an Active port is alive. Without one
@@ -134,7 +142,7 @@ func (w *walker) smWhy() string {
 	switch sm := w.sm(); {
 	case sm != nil && sm.Reason != "":
 		return ", and this host runs none: " + sm.Reason
-	case w.manages() && w.in.NoDaemon:
+	case w.manages() && w.in.StartDaemon != "":
 		return "; ibnetworkd, which starts one for the port, is not running"
 	}
 	return ", and none is managed on this host"
@@ -155,11 +163,11 @@ func (w *walker) smNext() string {
 		return "journalctl -u " + sm.Worker
 	case sm != nil && sm.Phase != smctl.PhaseOff:
 		return "ibnetctl sm status " + w.name()
-	case w.in.NoDaemon:
+	case w.in.StartDaemon != "":
 		if w.manages() {
-			return startDaemon
+			return w.in.StartDaemon
 		}
-		return fmt.Sprintf("%s; ibnetctl sm start %s", startDaemon, w.name())
+		return fmt.Sprintf("%s; ibnetctl sm start %s", w.in.StartDaemon, w.name())
 	case w.manages():
 		return "ibnetctl sm status " + w.name()
 	}

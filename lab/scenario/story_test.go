@@ -62,7 +62,7 @@ func TestPartitionBeforeGrant(t *testing.T) {
 // event, is in the report after a minute.
 func TestMembership(t *testing.T) {
 	t.Parallel()
-	lab.Run(t, lab.Config{Userland: lab.Debian, PKeys: 32, Bins: []string{ibnetworkd}, Files: map[string]string{
+	lab.Run(t, lab.Config{TimeTravel: true, Userland: lab.Debian, PKeys: 32, Bins: []string{ibnetworkd}, Files: map[string]string{
 		unitDir + "10-ib1.ibnetwork": "[Match]\nName=ib1\n[Partition]\nPartitionKey=0x8001\n",
 	}}, func(g *lab.G) {
 		const entry = "/sys/class/infiniband/swib1/ports/1/pkeys/1"

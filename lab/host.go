@@ -163,7 +163,7 @@ func Boot(t *testing.T, c Config) *Guest {
 	if err != nil {
 		t.Fatalf("lab: %v", err)
 	}
-	self, err := testBinary(t.Context())
+	self, err := testBinary()
 	if err != nil {
 		t.Fatalf("lab: %v", err)
 	}

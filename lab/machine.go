@@ -125,7 +125,7 @@ const managerPkg = "ibnetworkd/cmd/ibnetsm"
 
 // programs are built once by a test process: even where nothing is left to do,
 // the go command takes half a second to find that out.
-var programs builtPrograms
+var programs = builtPrograms{file: map[string]string{}}
 
 type builtPrograms struct {
 	mu   sync.Mutex
@@ -142,37 +142,24 @@ func (p *builtPrograms) build(ctx context.Context, b *build.Builder, pkg string)
 	if err != nil {
 		return "", err
 	}
-	if p.file == nil {
-		p.file = map[string]string{}
-	}
 	p.file[pkg] = f
 	return f, nil
 }
 
-var (
-	testBinOnce sync.Once
-	testBinFile string
-	testBinErr  error
-)
-
 // testBinary returns a static executable of the running test.  That is the test
 // itself unless it was built with cgo (as -race does): the guest has no C
 // library then, and the race detector does not run under UML.
-func testBinary(ctx context.Context) (string, error) {
-	testBinOnce.Do(func() {
-		testBinFile, testBinErr = os.Executable()
-		if testBinErr != nil || isStatic(testBinFile) {
-			return
-		}
-		b, err := build.New(io.Discard)
-		if err != nil {
-			testBinErr = err
-			return
-		}
-		testBinFile, testBinErr = b.TestProgram(ctx, startDir)
-	})
-	return testBinFile, testBinErr
-}
+var testBinary = sync.OnceValues(func() (string, error) {
+	self, err := os.Executable()
+	if err != nil || isStatic(self) {
+		return self, err
+	}
+	b, err := build.New(io.Discard)
+	if err != nil {
+		return "", err
+	}
+	return b.TestProgram(context.Background(), startDir)
+})
 
 func isStatic(file string) bool {
 	f, err := elf.Open(file)

@@ -41,7 +41,7 @@ func TestDHCPv6Client(t *testing.T) {
 			"DUIDType=uuid\nDUIDRawData=" + id + "\n[Partition]\nPartitionKey=0x8001\nName=one\n"
 	}
 	const routed = "[Network]\nIPv6AcceptRA=yes\n[IPv6AcceptRA]\nUseDNS=no\n[DHCPv6]\nUseDNS=no\n"
-	c := lab.Config{Userland: lab.Debian, HCAs: 3, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
+	c := lab.Config{TimeTravel: true, Userland: lab.Debian, HCAs: 3, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-ib0.ibnetwork": unit("01:02:03"),
 		unitDir + "10-one.ibnetwork": "[Match]\nName=one\n" + routed,
 		unitDir + "10-ib1.ibnetwork": "[Match]\nName=ib1\n[IPoIB]\nMode=connected\n[Link]\nMTUBytes=max\n" + routed,

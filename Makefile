@@ -52,8 +52,9 @@ deps:
 # detector finds nothing there and triples their time.
 SEQUENTIAL := $(addprefix ibnetworkd/,$(shell cat internal/walls/sequential.txt))
 
-# All tests of sm/route would take a quarter of an hour with it: these run its goroutines.
-ROUTES := ibnetworkd/sm/route ibnetworkd/sm/picture
+# All tests of sm/route would take a quarter of an hour with it: RACED runs its goroutines. The
+# importer uses its names of engines alone, and internal/walls reads files.
+ROUTES := $(addprefix ibnetworkd/,sm/route sm/picture cmd/ibnetctl/importer internal/walls)
 RACED  := '^(TestAhead|TestCutChangesLittle)$$'
 
 # The others, each with what its tests import. Where two goroutines of a synctest bubble run their

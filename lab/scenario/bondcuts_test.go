@@ -31,52 +31,113 @@ type cutBond struct {
 }
 
 func cutBonds() []cutBond {
-	const plain, child = "ip -n peer address add 10.4.0.2/24 dev ib2", "ip -n peer address add 10.4.0.2/24 dev p8001"
 	const bond, ports = "[Match]\nName=ipbond\n[Network]\nAddress=10.4.0.1/24\n", "[Match]\nName=ib0 ib1\n"
 	const key = "[Bond]\nName=ipbond\nPrimary=%s\nMIIMonitorSec=10ms\n"
 	own := func(g *lab.G) func() { return startDaemon(g).kill }
-	service := func(name string) func(*lab.G) func() {
-		return func(g *lab.G) func() {
-			g.Exec("systemctl", "start", name)
-			return func() {
-				_, _ = g.Try("systemctl", "stop", name+".socket")
-				g.Exec("systemctl", "stop", name)
-			}
-		}
-	}
-	const nm = "/etc/NetworkManager/system-connections/"
-	port := func(name string) string {
-		return "[connection]\nid=" + name + "\ntype=infiniband\ninterface-name=" + name + "\nmaster=ipbond\nslave-type=bond\n" +
-			"[infiniband]\ntransport-mode=datagram\n"
-	}
 	const twenty = "[Match]\nName=ipbond\n[Address]\nAddress=10.4.0.1/24\nAddPrefixRoute=no\n" +
 		"[Route]\nDestination=10.4.0.0/24\nScope=link\nTCPRetransmissionTimeoutSec=20ms\n"
-	const alone = "LinkLocalAddressing=no\nIPv6AcceptRA=no\n"
 	bonds := []cutBond{
-		{"datagram", "ib0", plain, map[string]string{unitDir + "10-bond.ibnetwork": bond,
+		{"datagram", "ib0", peerPlain, map[string]string{unitDir + "10-bond.ibnetwork": bond,
 			unitDir + "20-ports.ibnetwork": ports + fmt.Sprintf(key, "ib0")}, own},
-		{"connected", "ib0", plain + "; ip -n peer link set ib2 type ipoib mode connected", map[string]string{
+		{"connected", "ib0", strings.Replace(peerPlain, "datagram", "connected", 1), map[string]string{
 			unitDir + "10-bond.ibnetwork":  bond,
 			unitDir + "20-ports.ibnetwork": ports + "[IPoIB]\nMode=connected\n" + fmt.Sprintf(key, "ib0")}, own},
-		{"P_Key children", "ib0.8001", child, map[string]string{unitDir + "10-bond.ibnetwork": bond,
+		{"P_Key children", "ib0.8001", peerChild, map[string]string{unitDir + "10-bond.ibnetwork": bond,
 			unitDir + "20-ports.ibnetwork":    ports + "[Partition]\nPartitionKey=0x8001\n",
 			unitDir + "30-children.ibnetwork": "[Match]\nName=ib0.8001 ib1.8001\n" + fmt.Sprintf(key, "ib0.8001")}, own},
-		{"systemd-networkd", "ib0", plain, map[string]string{
-			unitDir + "10-bond.netdev":  "[NetDev]\nName=ipbond\nKind=bond\n[Bond]\nMode=active-backup\nMIIMonitorSec=10ms\n",
-			unitDir + "10-bond.network": bond + alone,
-			unitDir + "20-ib0.network":  "[Match]\nName=ib0\n[Network]\nBond=ipbond\nPrimarySlave=yes\n",
-			unitDir + "20-ib1.network":  "[Match]\nName=ib1\n[Network]\nBond=ipbond\n"}, service("systemd-networkd")},
-		{"NetworkManager", "ib0", plain, map[string]string{
-			nm + "bond.nmconnection": "[connection]\nid=ipbond\ntype=bond\ninterface-name=ipbond\n[bond]\nmode=active-backup\nprimary=ib0\n" +
-				"miimon=10\n[ipv4]\nmethod=manual\naddress1=10.4.0.1/24\n[ipv6]\nmethod=disabled\n",
-			nm + "ib0.nmconnection": port("ib0"), nm + "ib1.nmconnection": port("ib1")}, service("NetworkManager")},
 	}
 	for _, b := range bonds[:3] {
 		b.name, b.files = b.name+" with a timeout of 20 ms", maps.Clone(b.files)
 		b.files[unitDir+"10-bond.ibnetwork"] = twenty
 		bonds = append(bonds, b)
 	}
+	for _, kind := range []string{"datagram", "connected", "P_Key children"} {
+		bonds = append(bonds, networkdBond(kind), networkManagerBond(kind))
+	}
 	return bonds
+}
+
+const (
+	peerPlain = "ip -n peer address add 10.4.0.2/24 dev ib2; ip -n peer link set ib2 type ipoib mode datagram"
+	peerChild = "ip -n peer address add 10.4.0.2/24 dev p8001"
+)
+
+// slaves are the bonded links of a kind, and the commands for the link of the peer.
+func slaves(kind string) (links [2]string, peer string) {
+	switch kind {
+	case "connected":
+		return [2]string{"ib0", "ib1"}, strings.Replace(peerPlain, "datagram", "connected", 1)
+	case "P_Key children":
+		return [2]string{"ib0.8001", "ib1.8001"}, peerChild
+	default:
+		return [2]string{"ib0", "ib1"}, peerPlain
+	}
+}
+
+// started starts a service after a command, and returns what stops it.
+func started(name, before string) func(*lab.G) func() {
+	return func(g *lab.G) func() {
+		g.Sh("%s", before+"systemctl start "+name)
+		return func() {
+			_, _ = g.Try("systemctl", "stop", name+".socket")
+			g.Exec("systemctl", "stop", name)
+		}
+	}
+}
+
+// networkdBond is the bond of systemd-networkd. The mode of a port is set by a udev rule, for 252
+// cannot; without MACAddress=none 252 gives a child an address that no subnet manager lets join.
+func networkdBond(kind string) cutBond {
+	links, peer := slaves(kind)
+	const alone = "[Network]\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n"
+	files := map[string]string{
+		unitDir + "10-bond.netdev":  "[NetDev]\nName=ipbond\nKind=bond\n[Bond]\nMode=active-backup\nMIIMonitorSec=10ms\n",
+		unitDir + "10-bond.network": "[Match]\nName=ipbond\n" + alone + "Address=10.4.0.1/24\n",
+	}
+	before := ""
+	for i, l := range links {
+		text := "[Match]\nName=" + l + "\n"
+		if kind == "connected" {
+			text += "[Link]\nMTUBytes=65520\n"
+			files["/etc/udev/rules.d/90-"+l+".rules"] = fmt.Sprintf("ACTION==\"add\", SUBSYSTEM==\"net\", KERNEL==\"%s\", "+
+				"RUN+=\"/bin/sh -c 'echo connected > /sys/class/net/%s/mode'\"\n", l, l)
+			before += "echo connected >/sys/class/net/" + l + "/mode; "
+		}
+		if port, _, child := strings.Cut(l, "."); child {
+			files[unitDir+"20-"+port+".network"] = "[Match]\nName=" + port + "\n" + alone + "IPoIB=" + l + "\n"
+			files[unitDir+"20-"+l+".netdev"] = "[NetDev]\nName=" + l + "\nKind=ipoib\nMACAddress=none\n" +
+				"[IPoIB]\nPartitionKey=0x8001\nMode=datagram\n"
+		}
+		text += "[Network]\nBond=ipbond\n"
+		if i == 0 {
+			text += "PrimarySlave=yes\n"
+		}
+		files[unitDir+"30-"+l+".network"] = text
+	}
+	return cutBond{"systemd-networkd " + kind, links[0], peer, files, started("systemd-networkd", before+"udevadm control --reload; ")}
+}
+
+func networkManagerBond(kind string) cutBond {
+	links, peer := slaves(kind)
+	const dir, none = "/etc/NetworkManager/system-connections/", "[ipv4]\nmethod=disabled\n[ipv6]\nmethod=disabled\n"
+	files := map[string]string{dir + "bond.nmconnection": "[connection]\nid=ipbond\ntype=bond\ninterface-name=ipbond\n[bond]\n" +
+		"mode=active-backup\nprimary=" + links[0] + "\nmiimon=10\n[ipv4]\nmethod=manual\naddress1=10.4.0.1/24\n[ipv6]\nmethod=disabled\n"}
+	profile := func(name, more, settings string) {
+		files[dir+name+".nmconnection"] = "[connection]\nid=" + name + "\ntype=infiniband\ninterface-name=" + name + "\n" + more +
+			"[infiniband]\n" + settings
+	}
+	for _, l := range links {
+		settings := "transport-mode=datagram\n"
+		if kind == "connected" {
+			settings = "transport-mode=connected\nmtu=65520\n"
+		}
+		if port, _, child := strings.Cut(l, "."); child {
+			profile(port, "", settings+none)
+			settings += "p-key=32769\nparent=" + port + "\n"
+		}
+		profile(l, "master=ipbond\nslave-type=bond\n", settings)
+	}
+	return cutBond{"NetworkManager " + kind, links[0], peer, files, started("NetworkManager", "")}
 }
 
 // What a cut cable costs a TCP stream over a bond of two IPoIB links, and how long the bond

@@ -206,8 +206,8 @@ func (a *App) build(h host) error {
 	sockets := packet.Opener(filepath.Join(a.o.StateDir, "packet.sock"))
 	a.dhcp = dhcpclient.New(a.log, filepath.Join(a.o.StateDir, dhcpclient.Dir), sockets, rereadLinks)
 	a.probes = arpprobe.New(a.log, sockets, rereadLinks)
-	a.time = timeservers.New(a.log, h.bus, rereadLinks)
-	a.name = leasename.New(a.log, h.bus, rereadLinks)
+	a.time = timeservers.New(a.log, h.bus, filepath.Join(a.o.StateDir, "time-servers"), rereadLinks)
+	a.name = leasename.New(a.log, h.bus, filepath.Join(a.o.StateDir, "lease-hostname"), rereadLinks)
 	a.remote = remote.New(a.log, askRemote, func() { inbox.Wake(daemon.Scope{RDMA: true}) })
 	watchdog, _ := sd.SdWatchdogEnabled(false)
 	a.daemon = daemon.New(daemon.Config{

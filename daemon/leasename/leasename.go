@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -13,18 +14,22 @@ import (
 
 	"ibnetworkd/daemon"
 	"ibnetworkd/internal/busconn"
+	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/link"
 )
 
 const (
 	patience = 10 * time.Second // for an answer of a service that may start for the call
 	again    = time.Minute      // after a failure
+	settle   = 30 * time.Second // in which leases of before are in use again after a start
 )
 
 // Setter sets the name.
 type Setter struct {
 	log    *slog.Logger
 	bus    string
+	file   string // has the name that was set
+	settle time.Duration
 	reread func(links map[int]bool)
 	last   string // belongs to Update
 	want   chan want
@@ -39,10 +44,10 @@ type want struct {
 	links map[int]bool // whose status shows it
 }
 
-// New makes a Setter on a bus, "" for the system bus. reread is called with the links whose
-// status changes.
-func New(log *slog.Logger, bus string, reread func(links map[int]bool)) *Setter {
-	return &Setter{log: log, bus: bus, reread: reread, want: make(chan want, 1)}
+// New makes a Setter on a bus, "" for the system bus. file records the name that was set, to be taken
+// back when no unit asks for it after a restart. reread is called with the links whose status changes.
+func New(log *slog.Logger, bus, file string, reread func(links map[int]bool)) *Setter {
+	return &Setter{log: log, bus: bus, file: file, settle: settle, reread: reread, want: make(chan want, 1)}
 }
 
 // Update takes what the loop has observed. It never blocks, and belongs to one goroutine.
@@ -68,6 +73,10 @@ func (s *Setter) Complete(snap *link.Snapshot) {
 func (s *Setter) Run(ctx context.Context) error {
 	var w want
 	var retry <-chan time.Time
+	before, err := os.ReadFile(s.file)
+	if err == nil {
+		retry = time.After(s.settle)
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -76,7 +85,10 @@ func (s *Setter) Run(ctx context.Context) error {
 		case <-retry:
 		}
 		retry = nil
-		has, err := s.set(ctx, w.name)
+		has, err := s.set(ctx, w.name, string(before))
+		if err == nil {
+			before = nil
+		}
 		trouble := ""
 		if err != nil {
 			retry, trouble = time.After(again), err.Error()
@@ -95,8 +107,9 @@ func (s *Setter) Run(ctx context.Context) error {
 }
 
 // set calls systemd-hostnamed, which the bus starts, and gives the name that the host has then;
-// an empty name is the static one.
-func (s *Setter) set(ctx context.Context, name string) (has string, err error) {
+// an empty name is the static one. One that was set before a restart is taken back only where the host
+// still has it.
+func (s *Setter) set(ctx context.Context, name, before string) (has string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	conn, err := busconn.Join(ctx, busconn.Config{Address: s.bus})
@@ -105,13 +118,37 @@ func (s *Setter) set(ctx context.Context, name string) (has string, err error) {
 	}
 	defer conn.Close()
 	o := conn.Object("org.freedesktop.hostname1", "/org/freedesktop/hostname1")
-	if err := o.CallWithContext(ctx, "org.freedesktop.hostname1.SetHostname", 0, name, false).Err; err != nil {
-		return "", fmt.Errorf("SetHostname of systemd-hostnamed: %w", err)
+	get := func() (string, error) {
+		var v dbus.Variant
+		err := o.CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, "org.freedesktop.hostname1", "Hostname").Store(&v)
+		if err != nil {
+			return "", fmt.Errorf("get the name from systemd-hostnamed: %w", err)
+		}
+		has, _ := v.Value().(string)
+		return busconn.Clean(has), nil
 	}
-	var v dbus.Variant
-	if err := o.CallWithContext(ctx, "org.freedesktop.DBus.Properties.Get", 0, "org.freedesktop.hostname1", "Hostname").Store(&v); err != nil {
-		return "", fmt.Errorf("get the name from systemd-hostnamed: %w", err)
+	if name == "" && before != "" {
+		if has, err = get(); err != nil {
+			return "", err
+		}
 	}
-	has, _ = v.Value().(string)
-	return busconn.Clean(has), nil
+	if name != "" {
+		s.record(name)
+	}
+	if name != "" || has == before {
+		if err := o.CallWithContext(ctx, "org.freedesktop.hostname1.SetHostname", 0, name, false).Err; err != nil {
+			return "", fmt.Errorf("SetHostname of systemd-hostnamed: %w", err)
+		}
+	}
+	if name == "" {
+		s.record("")
+	}
+	return get()
+}
+
+// record keeps the name that was set.
+func (s *Setter) record(name string) {
+	if err := smallfile.Keep(s.file, name); err != nil {
+		s.log.Warn("the host name of the lease is not recorded", "file", s.file, "error", err)
+	}
 }

@@ -2,6 +2,8 @@ package leasename
 
 import (
 	"log/slog"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -21,7 +23,8 @@ import (
 func TestSetter(t *testing.T) {
 	b := bustest.Start(t)
 	rereads := make(chan map[int]bool, 10)
-	s := New(slog.New(slog.DiscardHandler), b.Addr, func(links map[int]bool) { rereads <- links })
+	file := filepath.Join(t.TempDir(), "lease-hostname")
+	s := New(slog.New(slog.DiscardHandler), b.Addr, file, func(links map[int]bool) { rereads <- links })
 	testkit.Run(t, s.Run)
 	update := func(text string, names ...string) {
 		v := daemon.View{Snapshot: &link.Snapshot{}, Governing: link.Governing{Links: map[int]link.Governed{}}}
@@ -96,4 +99,60 @@ func TestSetter(t *testing.T) {
 	update("UseHostname=yes\n", "", "node3", "node5")
 	update("UseHostname=yes\n")
 	called("node3,")
+}
+
+// The name that was set before a restart of the daemon is taken back if no unit asks for it any
+// more, unless the host has another one by now; a lease that is in use again in time keeps it.
+func TestAfterRestart(t *testing.T) {
+	for _, tt := range []struct {
+		name, has, lease string
+		want             []string
+	}{
+		{name: "the unit has changed", has: "node3", want: []string{""}},
+		{name: "the host has another name", has: "node9"},
+		{name: "the lease is in use again", has: "node3", lease: "node3", want: []string{"node3"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := bustest.Start(t)
+			file := filepath.Join(t.TempDir(), "lease-hostname")
+			testkit.WriteFile(t, file, "node3")
+			calls := make(chan string, 9)
+			c := b.Dial()
+			for iface, methods := range map[string]map[string]any{
+				"org.freedesktop.hostname1": {"SetHostname": func(name string, _ bool) *dbus.Error { calls <- name; return nil }},
+				"org.freedesktop.DBus.Properties": {"Get": func(string, string) (dbus.Variant, *dbus.Error) {
+					return dbus.MakeVariant(tt.has), nil
+				}}} {
+				if err := c.ExportMethodTable(methods, "/org/freedesktop/hostname1", iface); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := c.RequestName("org.freedesktop.hostname1", dbus.NameFlagDoNotQueue); err != nil {
+				t.Fatal(err)
+			}
+			s := New(slog.New(slog.DiscardHandler), b.Addr, file, func(map[int]bool) {})
+			if s.settle = time.Millisecond; tt.lease != "" {
+				s.settle = time.Minute
+				u, _ := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=*\n[Network]\nDHCP=ipv4\n[DHCPv4]\nUseHostname=yes\n"))
+				s.Update(daemon.View{Snapshot: &link.Snapshot{Links: []link.Link{{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand,
+					DHCP: &link.DHCP{State: link.DHCPBound, Lease: &link.Lease{Hostname: tt.lease}}}}},
+					Governing: link.Governing{Links: map[int]link.Governed{4: {Unit: u}}}})
+			}
+			testkit.Run(t, s.Run)
+			for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+				text, err := os.ReadFile(file)
+				if string(text) == tt.lease && (err == nil) == (tt.lease != "") && len(calls) == len(tt.want) {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("recorded %q, %v, %d calls, want %q", text, err, len(calls), tt.want)
+				}
+			}
+			for _, want := range tt.want {
+				if got := <-calls; got != want {
+					t.Errorf("called with %q, want %q", got, want)
+				}
+			}
+		})
+	}
 }

@@ -3,6 +3,8 @@ package timeservers
 import (
 	"log/slog"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -21,6 +23,7 @@ import (
 type timesyncd struct {
 	mu    sync.Mutex
 	calls [][]string
+	has   []string // before the first call
 }
 
 func (d *timesyncd) SetRuntimeNTPServers(servers []string) *dbus.Error {
@@ -30,7 +33,10 @@ func (d *timesyncd) SetRuntimeNTPServers(servers []string) *dbus.Error {
 	return nil
 }
 
-func (*timesyncd) Get(string, string) (dbus.Variant, *dbus.Error) {
+func (d *timesyncd) Get(_, property string) (dbus.Variant, *dbus.Error) {
+	if property == "RuntimeNTPServers" {
+		return dbus.MakeVariant(d.has), nil
+	}
 	return dbus.MakeVariant([]string{"ntp.example"}), nil
 }
 
@@ -54,7 +60,8 @@ func (d *timesyncd) start(t *testing.T, b *bustest.Bus) *dbus.Conn {
 func TestService(t *testing.T) {
 	b := bustest.Start(t)
 	var rereads sync.Map
-	s := New(slog.New(slog.DiscardHandler), b.Addr, func(links map[int]bool) {
+	file := filepath.Join(t.TempDir(), "time-servers")
+	s := New(slog.New(slog.DiscardHandler), b.Addr, file, func(links map[int]bool) {
 		for i := range links {
 			rereads.Store(i, true)
 		}
@@ -102,6 +109,7 @@ func TestService(t *testing.T) {
 	c := first.start(t, b)
 	wait("it starts", first, "ntp.example", "10.0.0.1", "10.0.0.2")
 	host("it has them", true, "10.0.0.1", "10.0.0.2")
+	recorded(t, file, "10.0.0.1\n10.0.0.2\n")
 	for i := range 3 {
 		if _, ok := rereads.Load(4 + i); !ok {
 			t.Errorf("link %d is not read again", 4+i)
@@ -121,4 +129,69 @@ func TestService(t *testing.T) {
 	update("")
 	wait("no lease", second)
 	host("no lease", true)
+	recorded(t, file, "")
+}
+
+// recorded waits until a file has a text, "" for no file.
+func recorded(t *testing.T, file, want string) {
+	t.Helper()
+	text := []byte{}
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		var err error
+		if text, err = os.ReadFile(file); string(text) == want && (err == nil) == (want != "") {
+			return
+		}
+	}
+	t.Fatalf("recorded %q, want %q", text, want)
+}
+
+// What systemd-timesyncd got before a restart of the daemon is taken back if no lease has it any more, but for
+// servers of others; a lease that is in use again in time keeps it.
+func TestAfterRestart(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		has   []string
+		lease string
+		want  [][]string
+	}{
+		{name: "the unit has changed", has: []string{"ntp.example", "10.0.0.1"}, want: [][]string{{}}},
+		{name: "it has restarted", has: nil},
+		{name: "it has those of others", has: []string{"10.0.0.7"}},
+		{name: "the lease is in use again", has: []string{"ntp.example", "10.0.0.1"}, lease: "10.0.0.1",
+			want: [][]string{{"ntp.example", "10.0.0.1"}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := bustest.Start(t)
+			file := filepath.Join(t.TempDir(), "time-servers")
+			testkit.WriteFile(t, file, "10.0.0.1\n")
+			d := &timesyncd{has: tt.has}
+			d.start(t, b)
+			s := New(slog.New(slog.DiscardHandler), b.Addr, file, func(map[int]bool) {})
+			want := ""
+			if s.settle = time.Millisecond; tt.lease != "" {
+				s.settle, want = time.Minute, "10.0.0.1\n"
+				u, _ := units.VerifyFile("10-ib0.ibnetwork", []byte("[Match]\nName=*\n[Network]\nDHCP=ipv4\n"))
+				s.Update(daemon.View{Snapshot: &link.Snapshot{Links: []link.Link{{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand,
+					DHCP: &link.DHCP{State: link.DHCPBound, Lease: &link.Lease{NTP: []netip.Addr{netip.MustParseAddr(tt.lease)}}}}}},
+					Governing: link.Governing{Links: map[int]link.Governed{4: {Unit: u}}}})
+			}
+			testkit.Run(t, s.Run)
+			if want == "" {
+				recorded(t, file, want)
+			}
+			for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+				d.mu.Lock()
+				calls := slices.Clone(d.calls)
+				d.mu.Unlock()
+				if len(calls) < len(tt.want) && time.Now().Before(end) {
+					continue
+				}
+				if !slices.EqualFunc(calls, tt.want, slices.Equal) {
+					t.Fatalf("calls %q, want %q", calls, tt.want)
+				}
+				break
+			}
+			recorded(t, file, want)
+		})
+	}
 }

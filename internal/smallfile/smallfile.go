@@ -121,6 +121,17 @@ func write(path string, b []byte, flags int, perm uint32) error {
 	return nil
 }
 
+// Keep replaces a file that only this program uses, and removes it where there is nothing to be kept.
+func Keep(path, text string) error {
+	if text != "" {
+		return Replace(path, []byte(text), 0o600)
+	}
+	if err := unix.Unlink(path); err != nil && !errors.Is(err, unix.ENOENT) {
+		return failed("remove", path, err)
+	}
+	return nil
+}
+
 // Replace puts a file in place of another in one step, for readers that come at
 // any time. It is not synced to a disk: it is for directories that live in memory
 // and end with the boot, where a crash of the process cannot tear a rename.

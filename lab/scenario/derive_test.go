@@ -129,6 +129,10 @@ func TestSameFileOnAllNodes(t *testing.T) {
 			g.Errorf("plan --hosts: %v\n%s", err, out[:min(len(out), 2000)])
 		}
 		g.Logf("a thousand hosts are planned in %v", time.Since(start))
+		// The service sees that the host gets another name: its unit has no ProtectHostname=.
+		g.Exec("hostname", "node7"+me)
+		took = has("with another host name", 20*time.Second, addresses("", "", "10.5.0.7"+me+"/16", "fd00:3::7"+me+"/64"))
+		g.Logf("the addresses of another host name are there after %v", took)
 		meet("end")
 	}
 	node := func(n string) lab.Node {

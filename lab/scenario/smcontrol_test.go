@@ -140,7 +140,9 @@ func TestSubnetManagerControl(t *testing.T) {
 		g.Run("edits that wait", func(g *lab.G) {
 			g.Write("/etc/ibnetworkd/ibnetworkd.conf", "[Daemon]\nWatchUnitFiles=no\n")
 			g.Exec("systemctl", "restart", "ibnetworkd.service")
-			smWait(g, "the master after a restart of the daemon", 30*time.Second, func(s []smctl.Status) bool { return master(s) != nil })
+			// On a slow machine another port's was started while the master was killed.
+			smWait(g, "one subnet manager after a restart of the daemon", 60*time.Second,
+				func(s []smctl.Status) bool { return master(s) != nil && running(s) == 1 })
 			pid = mainPID(g, m.Worker)
 			g.Write(unitDir+"10-ib.ibnetwork", "[Match]\nLinkLayer=InfiniBand\n")
 			g.Wait("the edit to be named", 10*time.Second, func() bool {

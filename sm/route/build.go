@@ -364,7 +364,7 @@ func (b *builder) auto(r *Result, opt Options) {
 		if t := b.grid(); t != nil && !t.full() {
 			t.open = t.layers() > min(b.lanes(), max(1, opt.Layers))
 			layers = layers && t.open
-			if (t.layers() > 1 || len(t.dims) > 1) && b.open(r, t, layers, opt) {
+			if (len(t.dims) > 1 || t.layers() > 1 || t.open && b.hop == nil) && b.open(r, t, layers, opt) {
 				return
 			}
 		}

@@ -378,7 +378,7 @@ func (t *grid) toward(k int, a, b int32) (step int32, over bool) {
 	if b < a {
 		step = -1
 	}
-	if (a == 0 || a == d.size-1) && d.size-n < n {
+	if (a == 0 || a == d.size-1) && 2*n >= d.size {
 		return -step, true
 	}
 	return step, false

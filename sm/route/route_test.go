@@ -146,7 +146,7 @@ func TestCreditLoopIsFound(t *testing.T) {
 	if r, _ := route.Build(f, route.Options{Engine: route.DOR}); r.Engine != route.DOR || r.NumLayers != 1 || len(r.Warnings) != 0 {
 		t.Errorf("dimension order on a ring without service levels: %s, %q", r.Engine, r.Warnings)
 	}
-	if r, _ := route.Build(f, route.Options{}); r.Engine != route.UpDown {
+	if r, _ := route.Build(f, route.Options{}); r.Engine != route.DOR || r.NumLayers != 1 {
 		t.Errorf("a ring without service levels: %s", r.Engine)
 	}
 	r, _ = route.Build(f, route.Options{Engine: route.DOR, Layers: 2})
@@ -183,9 +183,8 @@ func TestTorusWithoutLevels(t *testing.T) {
 			t.Errorf("%v: a link carries %d flows, under up/down %d", dims, dor, updn)
 		}
 	}
-	// A long ring is no better by dimension order than by up/down.
 	f := gen.LIDs(gen.Ring(9, 2), 0)
-	if r, _ := route.Build(f, route.Options{Engine: route.DOR}); r.Engine != route.DOR || route.CreditLoop(f, r.LFT, nil) != nil ||
+	if r, _ := route.Build(f, route.Options{}); r.Engine != route.DOR || route.CreditLoop(f, r.LFT, nil) != nil ||
 		naiveLoop(f, r.LFT) {
 		t.Errorf("a ring by dimension order: %s", r.Engine)
 	}

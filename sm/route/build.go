@@ -426,8 +426,16 @@ func (b *builder) upDown(r *Result) {
 
 // searched is the order of the switches that spreads the flows best.
 func (b *builder) searched() []int32 {
+	few := b.hostSum <= fewHosts && b.hop == nil
+	if few && b.prior != nil {
+		return b.fewOrder(b.connectedOrder(b.prior))
+	}
 	levels, _ := b.levels()
-	return b.bestOrder(0, b.edgeLast(), above(levels), b.remoteness(), b.from(b.centre()))
+	pos := b.bestOrder(0, b.edgeLast(), above(levels), b.remoteness(), b.from(b.centre()))
+	if few {
+		return b.fewOrder(pos)
+	}
+	return pos
 }
 
 // ordered builds tables for an order of the switches.

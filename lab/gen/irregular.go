@@ -288,6 +288,7 @@ func Balance() []Case {
 	}
 	uneven := Uneven(1, 64, 26, 14, 542)
 	medium, small := Uneven(2, 36, 17, 8, 281), Uneven(3, 40, 5, 2, 96)
+	other := Uneven(8, 40, 5, 2, 96)
 	torus := Torus([]int{8, 8}, 2)
 	return []Case{
 		{"ft2-324", ft2},
@@ -313,6 +314,9 @@ func Balance() []Case {
 		{"25 uneven switches", medium},
 		{"25 uneven, 5 % out", CutCables(medium, 1, 5)},
 		{"7 uneven switches", small},
+		{"7 uneven, 5 % out", CutCables(small, 1, 5)},
+		{"7 others", other},
+		{"7 others, 5 % out", CutCables(other, 1, 5)},
 		{"DragonFly+", DragonFlyPlus(9, 4, 4, 1)},
 		{"DragonFly+, 2 links", DragonFlyPlus(9, 4, 4, 2)},
 		{"DragonFly+, 4 links", DragonFlyPlus(9, 4, 4, 4)},

@@ -6,7 +6,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,10 +17,12 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/testkit"
+	"ibnetworkd/lab"
 	"ibnetworkd/lab/gen"
 )
 
@@ -352,6 +356,59 @@ func TestShellRefuses(t *testing.T) {
 		c.SilenceErrors, c.SilenceUsage = true, true
 		if err := c.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%v: got %v, want %q", tc.args, err, tc.want)
+		}
+	}
+}
+
+// The shell of one of several hosts gets the flags that were given, without --hosts;
+// parsed again they give the same configuration.
+func TestSameFlags(t *testing.T) {
+	t.Parallel()
+	parse := func(args []string) (*shellFlags, *cobra.Command) {
+		o, c := &shellFlags{}, &cobra.Command{}
+		o.bind(c)
+		if err := c.ParseFlags(args); err != nil {
+			t.Fatal(err)
+		}
+		return o, c
+	}
+	o, c := parse([]string{"--hosts", "3", "--systemd", "--memory=512", "--file", "/a=b,c", "--file", "/d=e", "--bin", "./x,./y"})
+	again := sameFlags(c.Flags())
+	want := []string{"--bin=./x", "--bin=./y", "--file=/a=b,c", "--file=/d=e", "--memory=512", "--systemd=true"}
+	if !slices.Equal(again, want) {
+		t.Errorf("got %q, want %q", again, want)
+	}
+	p, _ := parse(again)
+	if o.hosts, p.hosts = 0, 0; !reflect.DeepEqual(o, p) {
+		t.Errorf("parsed again: %+v, want %+v", p, o)
+	}
+}
+
+// What a shell boots follows from its flags.
+func TestShellConfig(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]struct {
+		userland  lab.Userland
+		machine   lab.Machine
+		installed bool
+	}{
+		"":                             {userland: lab.Debian},
+		"--systemd":                    {userland: lab.Systemd, installed: true},
+		"--systemd --bin=":             {userland: lab.Systemd},
+		"--systemd --bin=./ibnetctl":   {userland: lab.Systemd},
+		"--systemd --bin=./ibnetworkd": {userland: lab.Systemd, installed: true},
+		"--qemu --series 6.12":         {userland: lab.Debian, machine: lab.QEMU},
+	} {
+		o, c := &shellFlags{config: lab.Config{Userland: lab.Debian}}, &cobra.Command{}
+		o.bind(c)
+		if err := c.ParseFlags(strings.Fields(args)); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.complete(); err != nil {
+			t.Errorf("%s: %v", args, err)
+		}
+		if k := o.config; k.Userland != want.userland || k.Machine != want.machine || k.Installed != want.installed {
+			t.Errorf("%s: userland %v, machine %v, installed %v, want %v", args, k.Userland, k.Machine, k.Installed, want)
 		}
 	}
 }

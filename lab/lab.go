@@ -123,7 +123,7 @@ type Config struct {
 	wires   []wire
 }
 
-// Limits of the fabric module, see swib/swib.h.
+// Limits of the fabric module, see swib/types.h.
 const (
 	maxHCAs        = 1024
 	maxPorts       = 2

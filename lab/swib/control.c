@@ -12,12 +12,6 @@
 
 static struct dentry *dir;
 
-/* Words that no command takes must not pass in silence. */
-static bool too_much(char *a)
-{
-	return *swib_word(&a);
-}
-
 static int cmd_switch(char *a)
 {
 	unsigned int idx, ports;
@@ -84,7 +78,7 @@ static int cmd_del(char *a)
 	struct swib_node *n;
 	unsigned int idx;
 
-	if (too_much(a))
+	if (swib_too_much(a))
 		return -EINVAL;
 	if (kstrtouint(w, 10, &idx)) {
 		n = swib_node_by_name(w);
@@ -109,7 +103,7 @@ static int cmd_cable(char *a, bool in)
 	if (!p)
 		return -ENODEV;
 	if (!in) {
-		if (too_much(a))
+		if (swib_too_much(a))
 			return -EINVAL;
 		swib_uncable(p);
 		return 0;
@@ -119,7 +113,7 @@ static int cmd_cable(char *a, bool in)
 	q = swib_port_by_name(swib_word(&a));
 	if (!q || q == p)
 		return -ENODEV;
-	if (too_much(a))
+	if (swib_too_much(a))
 		return -EINVAL;
 	if (q->wire)
 		return -EBUSY;
@@ -149,12 +143,12 @@ static int cmd_link(char *a)
 		w = swib_word(&a);
 		if (*w && kstrtouint(w, 10, &ms))
 			return -EINVAL;
-		if (!times || times > 100000 || too_much(a))
+		if (!times || times > 100000 || swib_too_much(a))
 			return -EINVAL;
 		swib_flap(p, times, ms);
 		return 0;
 	}
-	if (too_much(a))
+	if (swib_too_much(a))
 		return -EINVAL;
 	if (!strcmp(verb, "stuck")) {
 		p->stuck = SWIB_PHYS_POLLING;
@@ -184,13 +178,13 @@ static int cmd_wire(char *a, bool in)
 	if (!p)
 		return -ENODEV;
 	if (!in) {
-		if (too_much(a))
+		if (swib_too_much(a))
 			return -EINVAL;
 		swib_wire_detach(p);
 		return 0;
 	}
 	w = swib_word(&a);
-	if (!*w || too_much(a))
+	if (!*w || swib_too_much(a))
 		return -EINVAL;
 	return swib_wire_attach(p, w);
 }
@@ -202,7 +196,7 @@ static int cmd_node(const char *cmd, char *a)
 
 	if (!n)
 		return -ENODEV;
-	if (too_much(a))
+	if (swib_too_much(a))
 		return -EINVAL;
 	if (!strcmp(cmd, "slow"))
 		return kstrtouint(v, 10, &n->slow_ms);
@@ -223,7 +217,7 @@ static int cmd_guid(char *a)
 
 	if (!p)
 		return -ENODEV;
-	if (kstrtou64(swib_word(&a), 16, &guid) || !guid || too_much(a))
+	if (kstrtou64(swib_word(&a), 16, &guid) || !guid || swib_too_much(a))
 		return -EINVAL;
 	p->guid[0] = cpu_to_be64(guid);
 	swib_port_event(p, IB_EVENT_GID_CHANGE);
@@ -252,7 +246,7 @@ static int cmd_mkey(char *a)
 	w = swib_word(&a);
 	if (*w && kstrtou16(w, 10, &lease))
 		return -EINVAL;
-	if (too_much(a))
+	if (swib_too_much(a))
 		return -EINVAL;
 	p->pi.mkey = cpu_to_be64(key);
 	p->pi.mkeyprot_resv_lmc = (p->pi.mkeyprot_resv_lmc & 0x3f) | protect << 6;
@@ -270,7 +264,7 @@ static int cmd_mtu(char *a)
 
 	if (!p)
 		return -ENODEV;
-	if (kstrtouint(swib_word(&a), 10, &mtu) || too_much(a))
+	if (kstrtouint(swib_word(&a), 10, &mtu) || swib_too_much(a))
 		return -EINVAL;
 	for (e = IB_MTU_256; e <= IB_MTU_4096; e++)
 		if (mtu == 128 << e)
@@ -297,7 +291,7 @@ static int cmd_speed(char *a)
 
 	if (!p)
 		return -ENODEV;
-	if (!name || !*++name || name - w >= sizeof(width) || too_much(a))
+	if (!name || !*++name || name - w >= sizeof(width) || swib_too_much(a))
 		return -EINVAL;
 	strscpy(width, w, name - w + 1);
 	i = match_string(widths, ARRAY_SIZE(widths), width);
@@ -318,7 +312,7 @@ static int cmd_type(char *a)
 		return -ENODEV;
 	if (t < 0)
 		return t;
-	if (too_much(a))
+	if (swib_too_much(a))
 		return -EINVAL;
 	return swib_hca_set_type(swib_hcas[p->node->idx], p->num, t);
 }
@@ -332,7 +326,7 @@ static int cmd_smi(char *a)
 
 	if (!p || p->node->is_switch)
 		return -ENODEV;
-	if (on < 0 || too_much(a))
+	if (on < 0 || swib_too_much(a))
 		return -EINVAL;
 	return swib_hca_set_smi(swib_hcas[p->node->idx], p->num, on);
 }
@@ -346,7 +340,7 @@ static int cmd_ipoib(char *a)
 
 	if (!n || n->is_switch)
 		return -ENODEV;
-	if (on < 0 || too_much(a))
+	if (on < 0 || swib_too_much(a))
 		return -EINVAL;
 	return swib_hca_set_enhanced(swib_hcas[n->idx], on);
 }
@@ -370,7 +364,7 @@ static int cmd_smdisabled(char *a)
 
 	if (!p || p->node->is_switch)
 		return -ENODEV;
-	if (on < 0 || too_much(a))
+	if (on < 0 || swib_too_much(a))
 		return -EINVAL;
 	if (on)
 		p->pi.cap_mask |= cpu_to_be32(IB_PORT_SM_DISABLED);
@@ -390,67 +384,9 @@ static int cmd_types(char *a)
 		return -ENODEV;
 	if (r < 0)
 		return r;
-	if (too_much(a))
+	if (swib_too_much(a))
 		return -EINVAL;
 	swib_hca_set_rule(swib_hcas[n->idx], r);
-	return 0;
-}
-
-/* driver N NAME: rebinds the driver of an adapter under that name */
-static int cmd_driver(char *a)
-{
-	struct swib_node *n = swib_node_by_name(swib_word(&a));
-	const char *name = swib_word(&a);
-
-	if (!n || n->is_switch)
-		return -ENODEV;
-	if (too_much(a))
-		return -EINVAL;
-	return swib_hca_set_driver(swib_hcas[n->idx], name);
-}
-
-/* lag N M: two adapters are the ports of one card that does RoCE LAG */
-static int cmd_lag(char *a)
-{
-	struct swib_node *n = swib_node_by_name(swib_word(&a));
-	struct swib_node *m = swib_node_by_name(swib_word(&a));
-
-	if (!n || n->is_switch || !m || m->is_switch)
-		return -ENODEV;
-	if (too_much(a))
-		return -EINVAL;
-	return swib_lag_pair(swib_hcas[n->idx], swib_hcas[m->idx]);
-}
-
-/*
- * vf N refuse HEX, ignore HEX: a GUID that virtual functions do not take; room HEX: so many fit;
- * slow MS: how long their driver takes to start, whoever is killed meanwhile
- */
-static int cmd_vf(char *a)
-{
-	struct swib_node *n = swib_node_by_name(swib_word(&a));
-	const char *what = swib_word(&a);
-	unsigned int ms;
-	u64 guid;
-
-	if (!n || n->is_switch)
-		return -ENODEV;
-	if (!strcmp(what, "slow")) {
-		if (kstrtouint(swib_word(&a), 10, &ms) || ms > SWIB_MAX_SLOW_MS || too_much(a))
-			return -EINVAL;
-		WRITE_ONCE(swib_hcas[n->idx]->vf_slow, ms);
-		return 0;
-	}
-	if (kstrtou64(swib_word(&a), 16, &guid) || too_much(a))
-		return -EINVAL;
-	if (!strcmp(what, "refuse"))
-		swib_hcas[n->idx]->vf_refuse = guid;
-	else if (!strcmp(what, "ignore"))
-		swib_hcas[n->idx]->vf_ignore = guid;
-	else if (!strcmp(what, "room"))
-		swib_hcas[n->idx]->vf_room = guid;
-	else
-		return -EINVAL;
 	return 0;
 }
 
@@ -474,7 +410,7 @@ static int command(char *line)
 	if (!strcmp(cmd, "types"))
 		return cmd_types(args);
 	if (!strcmp(cmd, "driver"))
-		return cmd_driver(args);
+		return swib_driver_command(args);
 	if (!strcmp(cmd, "smi"))
 		return cmd_smi(args);
 	if (!strcmp(cmd, "ipoib"))
@@ -482,7 +418,7 @@ static int command(char *line)
 	if (!strcmp(cmd, "vpd"))
 		return cmd_vpd(args);
 	if (!strcmp(cmd, "lag"))
-		return cmd_lag(args);
+		return swib_lag_command(args);
 	if (!strcmp(cmd, "wire") || !strcmp(cmd, "unwire"))
 		return cmd_wire(args, *cmd == 'w');
 	mutex_lock(&swib_fab_mutex);
@@ -503,7 +439,7 @@ static int command(char *line)
 	else if (!strcmp(cmd, "smdisabled"))
 		r = cmd_smdisabled(args);
 	else if (!strcmp(cmd, "vf"))
-		r = cmd_vf(args);
+		r = swib_vf_command(args);
 	else if (!strcmp(cmd, "dcb"))
 		r = swib_dcb_command(args);
 	else if (!strcmp(cmd, "fault"))
@@ -559,7 +495,7 @@ static void show_node(struct seq_file *s, struct swib_node *n)
 			seq_printf(s, " wire %s", p->wire->up ? "up" : "down");
 		nd = n->is_switch ? NULL : swib_eth_netdev(swib_hcas[n->idx], i);
 		if (nd) {
-			swib_dcb_show(s, nd);
+			swib_dscp_show(s, nd);
 			dev_put(nd);
 		}
 		seq_putc(s, '\n');

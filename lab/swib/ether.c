@@ -351,7 +351,7 @@ int swib_eth_add(struct swib_hca *h, int port)
 	r = register_netdev(nd);
 	if (r)
 		goto free;
-	swib_dcb_start(nd);
+	swib_dscp_start(nd);
 	swib_devlink_eth(h, port, nd);
 	spin_lock(&hub_lock);
 	list_add_tail_rcu(&e->list, &hub);

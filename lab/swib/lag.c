@@ -103,8 +103,8 @@ static void forget(struct swib_hca *h)
 	mutex_unlock(&p->lock);
 }
 
-/* lag N M: two adapters are ports of one card; swib_cfg_mutex is held */
-int swib_lag_pair(struct swib_hca *h, struct swib_hca *p)
+/* swib_cfg_mutex is held */
+static int pair(struct swib_hca *h, struct swib_hca *p)
 {
 	if (h == p || h->lag_peer || p->lag_peer || h->pf || p->pf)
 		return -EBUSY;
@@ -112,6 +112,19 @@ int swib_lag_pair(struct swib_hca *h, struct swib_hca *p)
 	p->lag_peer = h;
 	schedule_work(&work);
 	return 0;
+}
+
+/* lag N M: two adapters are the ports of one card that does RoCE LAG */
+int swib_lag_command(char *a)
+{
+	struct swib_node *n = swib_node_by_name(swib_word(&a));
+	struct swib_node *m = swib_node_by_name(swib_word(&a));
+
+	if (!n || n->is_switch || !m || m->is_switch)
+		return -ENODEV;
+	if (swib_too_much(a))
+		return -EINVAL;
+	return pair(swib_hcas[n->idx], swib_hcas[m->idx]);
 }
 
 static int netdev_event(struct notifier_block *nb, unsigned long event, void *ptr)

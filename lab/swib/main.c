@@ -105,14 +105,14 @@ static int __init swib_init(void)
 	r = swib_lag_init();
 	if (r)
 		goto fail;
-	r = swib_adapters_init(pci);
+	r = swib_drivers_init(pci);
 	if (r)
 		goto lag;
 	mutex_lock(&swib_cfg_mutex);
 	r = make_adapters();
 	mutex_unlock(&swib_cfg_mutex);
 	if (r) {
-		swib_adapters_exit(pci);
+		swib_drivers_exit(pci);
 		goto lag;
 	}
 	swib_control_init();
@@ -127,7 +127,7 @@ fail:
 static void __exit swib_exit(void)
 {
 	swib_control_exit();
-	swib_adapters_exit(pci);
+	swib_drivers_exit(pci);
 	swib_lag_exit();
 	stop();
 }

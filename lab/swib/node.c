@@ -75,3 +75,9 @@ char *swib_word(char **s)
 	while (w && !*w);
 	return w ?: "";
 }
+
+/* Words that no command takes must not pass in silence. */
+bool swib_too_much(char *a)
+{
+	return *swib_word(&a);
+}

@@ -9,7 +9,7 @@ import (
 )
 
 // What netplan made of its YAML, through systemd-networkd or NetworkManager,
-// ibnetworkd makes of its import.
+// ibnetworkd makes of its import; and the GID index of a port is held beside them.
 func TestImportLikeNetplan(t *testing.T) {
 	t.Parallel()
 	// second separates two files that netplan merges.
@@ -37,7 +37,7 @@ func TestImportLikeNetplan(t *testing.T) {
 	}
 	c := lab.Config{Userland: lab.Systemd, HCAs: 2, Bins: []string{ibnetworkd, ibnetctl},
 		Files: map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\n"}}
-	c.Bins = append(c.Bins, debs(t, "netplan.io", "libnetplan0", "libyaml-0-2")...)
+	c.Bins = append(c.Bins, debs(t, netplanPackages...)...)
 	lab.Run(t, c, func(g *lab.G) {
 		unpack(g)
 		manage(g, defaultPartition)
@@ -92,5 +92,11 @@ func TestImportLikeNetplan(t *testing.T) {
 				fresh()
 			})
 		}
+		g.Run("GID index", func(g *lab.G) {
+			b := newGIDBeside(g)
+			defer b.end()
+			b.netplan()
+			b.networkManager("netplan-mgmt0")
+		})
 	})
 }

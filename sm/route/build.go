@@ -213,6 +213,7 @@ func build(f *fabric.Fabric, opt Options, list []pendant) (Result, error) {
 			warnings[len(warnings)-1] += "; " + r.Engine + " is used instead"
 		}
 	}
+	b.disjoin(&r, &opt)
 	if r.Engine == DOR && len(opt.HopWeights) > 0 {
 		hints = append(hints, "hop weights have no effect on routing engine dor")
 	}

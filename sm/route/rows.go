@@ -359,13 +359,20 @@ func (g *graph) following(c *candidates, dests []dest, lft [][]uint8) (all, same
 	return all, same
 }
 
-// follow reports whether tables go through rows everywhere.
+// follow reports whether tables go through rows everywhere on the way to the first LID of each
+// port.
 func (g *graph) follow(e *rows, lft [][]uint8) bool {
 	c := newCandidates(g)
 	for d, dests := range g.dests {
 		c.reset()
 		e.towards(int32(d), c)
-		if all, same := g.following(c, dests, lft); same < all {
+		var first []dest
+		for i, to := range dests {
+			if i == 0 || dests[i-1].port != to.port {
+				first = append(first, to)
+			}
+		}
+		if all, same := g.following(c, first, lft); same < all {
 			return false
 		}
 	}

@@ -34,6 +34,13 @@ put 644 "$here/dist/tmpfiles/ibnetworkd.conf" "$LIB/tmpfiles.d/ibnetworkd.conf"
 put 644 "$here/dist/dbus/org.ibnetwork1.conf" "/usr/share/dbus-1/system.d/org.ibnetwork1.conf"
 put 644 "$here/dist/polkit/org.ibnetwork1.policy" "/usr/share/polkit-1/actions/org.ibnetwork1.policy"
 
+# Without units in /etc/ibnetworkd/initramfs they do nothing.
+hooks=/usr/share/initramfs-tools
+[ "$PREFIX" = /usr ] || hooks=/etc/initramfs-tools
+for f in hooks/ibnetworkd scripts/init-premount/ibnetworkd scripts/init-bottom/ibnetworkd; do
+	put 755 "$here/dist/initramfs-tools/$f" "$hooks/$f"
+done
+
 # For the Prometheus server, which is another host as a rule.
 for f in rules.yml dashboard.json; do
 	put 644 "$here/dist/prometheus/ibnetworkd.$f" "$PREFIX/share/ibnetworkd/prometheus/ibnetworkd.$f"

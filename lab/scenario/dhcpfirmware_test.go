@@ -75,11 +75,12 @@ func firmware(g *lab.G, link string, guid, id []byte) netip.Addr {
 
 // One reservation serves the boot firmware of the adapter and the system: the client identifier
 // of the firmware is that of ClientIdentifier=flexboot, or with the firmware's setting "DHCP
-// Client-Id HW Type IB" that of ClientIdentifier=mac, which installers send as well.
+// Client-Id HW Type IB" that of ClientIdentifier=mac, which installers send as well; and the
+// daemon in the initramfs, whose lease that of the system keeps.
 func TestFirmwareReservation(t *testing.T) {
 	t.Parallel()
-	c := lab.Config{Userland: lab.Debian, HCAs: 3, Bins: []string{ibnetworkd, ibnetctl}}
-	c.Bins = append(c.Bins, debs(t, dnsmasqPackages...)...)
+	c := lab.Config{Userland: lab.Debian, HCAs: 3, Bins: []string{ibnetworkd, ibnetctl}, Files: initramfsFiles()}
+	c.Bins = append(c.Bins, debs(t, append(initramfsPackages, dnsmasqPackages...)...)...)
 	lab.Run(t, c, func(g *lab.G) {
 		unpack(g)
 		manage(g, defaultPartition)
@@ -119,5 +120,6 @@ func TestFirmwareReservation(t *testing.T) {
 		if text := strings.TrimSpace(g.Read("/tmp/leases")); strings.Count(text, "10.11.0.17 ") != 1 || strings.Count(text, "\n") != 1 {
 			g.Errorf("the leases are not one for each port:\n%s", text)
 		}
+		initramfsLeases(g, d, ports[0].address+"/24")
 	})
 }

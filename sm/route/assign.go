@@ -72,8 +72,16 @@ type scored struct {
 }
 
 // variants makes tables without regard to those in force: with and, where that is
-// affordable, without flows that come together early.
+// affordable, without flows that come together early. On a large tree with links of several
+// speeds they are made as if these had one, which spread has no time for there.
 func (b *builder) variants(e engine, tree bool, bound int64) *variants {
+	if tree && b.mixed() && 4*b.workOf(e) >= assignWork {
+		a := b.even(e)
+		v := &variants{all: []*assignment{a}}
+		w := a.worst()
+		v.judge(a, w+w/16) // of about the same score those that are relieved
+		return v
+	}
 	a, worst := b.balanced(e, 0, bound)
 	v := &variants{all: []*assignment{a}}
 	if 4*a.work < assignWork {

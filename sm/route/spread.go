@@ -24,15 +24,27 @@ func (g *graph) mixed() bool {
 
 // even are tables made as if all links had one speed: those on which flows of hosts that
 // each send to one other meet the least.
-func (a *assignment) even() *assignment {
-	g := *a.graph
-	g.cost = slices.Repeat([]int64{16}, len(a.port))
-	b := builder{graph: &g}
-	made, _ := b.balanced(a.engine, merging, g.bound())
-	e := newAssignment(a.graph, a.engine, merging)
-	e.way = made.way
-	e.each(func(_ int32, to dest) { e.carry(to, 1) })
-	return e
+func (b *builder) even(e engine) *assignment {
+	g := *b.graph
+	g.cost = slices.Repeat([]int64{16}, len(b.port))
+	made, _ := (&builder{graph: &g}).balanced(e, merging, g.bound())
+	a := newAssignment(b.graph, e, merging)
+	a.way = made.way
+	a.each(func(_ int32, to dest) { a.carry(to, 1) })
+	return a
+}
+
+// workOf is about how many links a pass visits, by the first destination.
+func (b *builder) workOf(e engine) int {
+	c, lids := newCandidates(b.graph), 0
+	for d, all := range b.dests {
+		if lids == 0 && len(all) > 0 {
+			c.reset()
+			e.towards(int32(d), c)
+		}
+		lids += len(all)
+	}
+	return c.count * lids
 }
 
 // spread moves flows off the busiest links with regard to the permutations, where links have
@@ -40,7 +52,7 @@ func (a *assignment) even() *assignment {
 // than others only if some flows of a permutation meet on another one.
 func (v *variants) spread(best *assignment, bound int64) {
 	most := best.worst()
-	for i, a := range []*assignment{best.even(), best} {
+	for i, a := range []*assignment{(&builder{graph: best.graph}).even(best.engine), best} {
 		work := spreadWork / (1 + 2*i)
 		y := newSpreader(a)
 		if y == nil {

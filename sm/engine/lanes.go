@@ -107,8 +107,9 @@ func sumLanes(f *fabric.Fabric, t *qos.Tables, have *program.Lanes) (out []nodeL
 }
 
 // recalledLanes gives the tables of lanes that a manager with LID sm wrote before it ended, as
-// far as its links stayed up since and no other manager has set the node.
-func recalledLanes(f *fabric.Fabric, t *qos.Tables, was []nodeLanes, sm ib.LID) program.Lanes {
+// far as its links stayed up since, no other manager has set the node, and it has not restarted
+// so that its forwarding table is empty.
+func recalledLanes(f *fabric.Fabric, t *qos.Tables, was []nodeLanes, sm ib.LID, lft [][]uint8) program.Lanes {
 	out := program.Lanes{VLs: make([]uint8, len(f.Ports)), In: make([]bool, len(f.Ports))}
 	up := func(i int32) bool {
 		p := &f.Ports[i]
@@ -124,7 +125,7 @@ func recalledLanes(f *fabric.Fabric, t *qos.Tables, was []nodeLanes, sm ib.LID) 
 			continue
 		}
 		sw := f.Nodes[n].Switch != fabric.None
-		if sw && f.Ports[first].Info.MasterSMLID() != sm {
+		if sw && (f.Ports[first].Info.MasterSMLID() != sm || isBlank(lft, int(f.Nodes[n].Switch))) {
 			continue
 		}
 		for k := range count {

@@ -24,14 +24,14 @@ import (
 type remembered struct {
 	Version  string       `json:"version"` // of the program
 	For      string       `json:"for"`     // sum of the fabric and the options
-	Tables   string       `json:"tables"`  // sum of the forwarding tables
+	Tables   []string     `json:"tables"`  // sums of the forwarding tables, by switch of At
 	Engine   string       `json:"engine"`
 	Layers   int          `json:"layers"`
 	Worst    float64      `json:"worst"`
 	Bound    float64      `json:"bound"`
 	NoTree   string       `json:"no_tree,omitempty"`
 	Order    []ib.GUID    `json:"order,omitempty"`
-	At       []ib.GUID    `json:"at"` // the switches that the next two are by
+	At       []ib.GUID    `json:"at"` // the switches that the next two and Tables are by
 	SL       route.Layers `json:"sl,omitempty"`
 	Trunk    []uint8      `json:"trunk,omitempty"`
 	Warnings []string     `json:"warnings,omitempty"`
@@ -77,7 +77,7 @@ func decodeRoutes(b []byte) (*remembered, error) {
 func (m *remembered) valid() bool {
 	n := len(m.At)
 	wrong := func(row []uint8) bool { return len(row) != n || n > 0 && int(slices.Max(row)) >= m.Layers }
-	return m.Layers > 0 && m.Layers <= levelsMost && (m.Trunk == nil || len(m.Trunk) == n) &&
+	return m.Layers > 0 && m.Layers <= levelsMost && len(m.Tables) == n && (m.Trunk == nil || len(m.Trunk) == n) &&
 		(m.SL == nil || len(m.SL) == n && !slices.ContainsFunc(m.SL, wrong))
 }
 
@@ -87,18 +87,20 @@ func sumBytes(b []byte) string {
 }
 
 // recall gives the routes that were remembered, if the fabric has their tables and nothing
-// that they depend on has changed; else routes that follow these tables. Those that do not lead
+// that they depend on has changed; else routes that follow these tables, also if some switches have
+// restarted and lack theirs. Those that do not lead
 // everywhere are not used, nor are those with a credit loop that no named engine leaves. The
 // result has a list of rows of its own, for a sweep drops rows of opt.Previous that it writes
 // whole.
 func (m *remembered) recall(g *fabric.Fabric, opt route.Options, q *qos.Options) built {
-	if m == nil || m.Tables != sumTables(g, opt.Previous) {
+	ours, all := m.has(g, opt.Previous)
+	if !ours {
 		return build(g, opt, q)
 	}
 	if m.NoTree != "" || m.Engine == route.FatTree {
 		opt.Before = route.FatTree // so that the reason is found again
 	}
-	if m.Version == version.String() && m.For == sumFor(g, &opt) && slices.Equal(m.At, g.SwitchGUIDs()) {
+	if all && m.Version == version.String() && m.For == sumFor(g, &opt) && slices.Equal(m.At, g.SwitchGUIDs()) {
 		if err := route.Verify(g, opt.Previous, m.SL, opt.MayLoop()); err != nil {
 			opt.Previous = nil
 			b := build(g, opt, q)
@@ -118,6 +120,33 @@ func (m *remembered) recall(g *fabric.Fabric, opt route.Options, q *qos.Options)
 	b := build(g, opt, q)
 	b.known = m
 	return b
+}
+
+// has reports whether the tables of a fabric are those that were remembered, but for switches
+// without any, at most half of them; all is false if there are such or others.
+func (m *remembered) has(g *fabric.Fabric, lft [][]uint8) (ours, all bool) {
+	if m == nil {
+		return false, false
+	}
+	at := map[ib.GUID]string{}
+	for i, guid := range m.At {
+		at[guid] = m.Tables[i]
+	}
+	blank := 0
+	for i, sum := range sumTables(g, lft) {
+		switch {
+		case isBlank(lft, i):
+			blank++
+		case at[g.Nodes[g.Switches[i].Node].GUID] != sum:
+			return false, false
+		}
+	}
+	return 2*blank <= len(g.Switches), blank == 0 && len(m.At) == len(g.Switches)
+}
+
+// isBlank reports whether a switch has an empty table, as one that has restarted.
+func isBlank(lft [][]uint8, sw int) bool {
+	return sw >= len(lft) || len(bytes.TrimRight(lft[sw], "\xff")) == 0
 }
 
 // remember keeps the routes in force for the next start, unless more is to be done first.
@@ -211,17 +240,15 @@ func sumFor(g *fabric.Fabric, opt *route.Options) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// sumTables is a sum of forwarding tables, by the switches' GUIDs.
-func sumTables(g *fabric.Fabric, lft [][]uint8) string {
-	h := sha256.New()
+// sumTables is the sums of forwarding tables.
+func sumTables(g *fabric.Fabric, lft [][]uint8) (out []string) {
 	for i := range g.Switches {
 		var row []uint8
 		if i < len(lft) {
 			row = bytes.TrimRight(lft[i], "\xff")
 		}
-		b := binary.BigEndian.AppendUint64(nil, uint64(g.Nodes[g.Switches[i].Node].GUID))
-		h.Write(binary.BigEndian.AppendUint32(b, uint32(len(row))))
-		h.Write(row)
+		h := sha256.Sum256(row)
+		out = append(out, hex.EncodeToString(h[:8]))
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	return out
 }

@@ -36,7 +36,7 @@ func TestRoutesFileDamaged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := decodeRoutes(b); err != nil || again.Tables != m.Tables || len(again.SL) != len(m.SL) {
+	if again, err := decodeRoutes(b); err != nil || !slices.Equal(again.Tables, m.Tables) || len(again.SL) != len(m.SL) {
 		t.Fatalf("%v", err)
 	}
 	for i := range b {
@@ -84,6 +84,24 @@ func TestRecallVerifies(t *testing.T) {
 		if err := route.Verify(g, r.LFT, r.SL, false); err != nil {
 			t.Errorf("%s, computed again: %v", name, err)
 		}
+	}
+}
+
+// Tables are those that were remembered if the only others are empty, and at most half.
+func TestRecallBlankTables(t *testing.T) {
+	g, opt, m := laneRoutes(t)
+	lft := slices.Clone(opt.Previous)
+	for n := range g.Switches {
+		if ours, all := m.has(g, lft); ours != (2*n <= len(g.Switches)) || all != (n == 0) {
+			t.Errorf("%d of %d tables are empty: %v, %v", n, len(g.Switches), ours, all)
+		}
+		lft[n] = nil
+	}
+	lft = slices.Clone(opt.Previous)
+	lft[0], lft[1] = nil, slices.Clone(lft[1])
+	lft[1][1]++
+	if ours, _ := m.has(g, lft); ours {
+		t.Error("a table of something else is taken for its own")
 	}
 }
 
@@ -190,7 +208,7 @@ func FuzzRoutesFile(f *testing.F) {
 				t.Fatalf("%d tables, %v", len(r.LFT), r.err)
 			}
 			if r.qos != nil {
-				if l := recalledLanes(g, r.qos, got.Lanes, 1); len(l.VLs) != len(g.Ports) || len(l.In) != len(g.Ports) {
+				if l := recalledLanes(g, r.qos, got.Lanes, 1, r.LFT); len(l.VLs) != len(g.Ports) || len(l.In) != len(g.Ports) {
 					t.Fatalf("lanes of %d and %d ports", len(l.VLs), len(l.In))
 				}
 			}

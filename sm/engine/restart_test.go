@@ -113,7 +113,7 @@ func TestRestartLanes(t *testing.T) {
 			p := &w.f.Ports[w.linkBetweenSwitches(0)]
 			return w.sim.Cut(w.f.Nodes[p.Node].GUID, p.Num)
 		}, 0, 0},
-		{"a switch restarts", func(w *world, _ *engine.Config) error { return w.sim.Reboot(w.f.Nodes[w.f.Switches[1].Node].GUID) }, 400, 128},
+		{"a switch restarts", func(w *world, _ *engine.Config) error { return w.sim.Reboot(w.f.Nodes[w.f.Switches[1].Node].GUID) }, 124, 32},
 		{"weights", func(_ *world, cfg *engine.Config) error { cfg.QoS.Weights[1] = 9; return nil }, 400, 128},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -110,7 +110,7 @@ func (w *sweep) route(ctx context.Context) error {
 			}
 			b := last.recall(g, opt, q)
 			if b.known != nil && b.refused == nil && b.qos != nil && !again { // else tables may be written
-				b.lanes = recalledLanes(f, b.qos, last.Lanes, sm)
+				b.lanes = recalledLanes(f, b.qos, last.Lanes, sm, opt.Previous)
 			}
 			return b
 		})

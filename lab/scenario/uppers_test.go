@@ -25,6 +25,8 @@ func TestUppersOfIPoIB(t *testing.T) {
 			want         string // what the last command printed, or a part of it
 		}{
 			{"macvlan", "ip link add u0 link ib0 type macvlan", "Invalid argument"},
+			{"ipvlan", "ip link add u0 link ib0 type ipvlan", "Invalid argument"},
+			{"VLAN", "ip link add u0 link ib0 type vlan id 7", "VLANs not supported on device"},
 			{"bridge", "ip link add u0 type bridge; ip link set ib0 master u0", "Invalid argument"},
 			{"VRF", "ip link add u0 type vrf table 77; ip link set ib0 master u0; ip -o link show ib0", "master u0"},
 			{"bond, round robin", bond + "ip link add u0 type bond mode balance-rr; ip link set ib0 master u0", "Only active-backup mode"},

@@ -149,7 +149,7 @@ func dumped(r *rtnl.Link) link.Link {
 		l.Parent = 0
 	}
 	if v := r.VLAN; v != nil {
-		l.VLAN = &link.VLAN{ID: v.ID, Protocol: v.Protocol, Flags: v.Flags, Ingress: v.Ingress, Egress: v.Egress}
+		l.VLAN = &link.VLAN{ID: v.ID, Protocol: v.Protocol, Flags: v.Flags, Mode: v.Mode, Ingress: v.Ingress, Egress: v.Egress}
 	}
 	if b := r.Bond; b != nil {
 		l.Bond = &link.Bond{BondOptions: link.BondOptions(b.BondOptions), Primary: b.Primary, Active: b.Active, Partner: b.Partner}

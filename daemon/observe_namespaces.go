@@ -59,8 +59,8 @@ func (o *Observer) observeNamespaces(s *link.Snapshot, sc Scope, w Needs) {
 		}
 	}
 	for _, m := range w.Moved {
-		// A P_Key child is moved back when its namespace ends, a VLAN is deleted.
-		deleted := m.Kind == link.KindVLAN && (sc.All || len(sc.Links) > 0)
+		// A P_Key child is moved back when its namespace ends, others are deleted.
+		deleted := link.IsVLAN(m.Kind) && (sc.All || len(sc.Links) > 0)
 		if m.Namespace == "" {
 			if deleted && len(o.rt.GoneNamespaces([]int{m.NSID})) > 0 {
 				s.Moved = append(s.Moved, link.MovedLink{Made: m.Made, NSID: m.NSID})
@@ -117,7 +117,7 @@ func (o *Observer) movedLink(m link.Moved, deleted bool) (x link.MovedLink, ok b
 // was moved.
 func fits(m link.Moved, l *rtnl.Link) bool {
 	x := dumped(l)
-	return m.Fits(l.Parent, x.IPoIB, x.VLAN)
+	return m.Fits(l.Kind, l.Parent, x.IPoIB, x.VLAN)
 }
 
 // lost says of a link that is not in the network namespace of its unit where it is instead,
@@ -126,12 +126,15 @@ func fits(m link.Moved, l *rtnl.Link) bool {
 // reload, by request, and with everything.
 func (o *Observer) lost(s *link.Snapshot, m link.Moved, sc Scope) *link.Lost {
 	parent, ok := s.Link(m.On)
-	back := func(l link.Link) bool { return l.Kind == m.Kind && m.Fits(l.Parent, l.IPoIB, l.VLAN) }
+	byName := link.IsVLAN(m.Kind) && m.Kind != link.KindVLAN
+	back := func(l link.Link) bool {
+		return m.Fits(l.Kind, l.Parent, l.IPoIB, l.VLAN) && (!byName || l.Name == m.Name)
+	}
 	if !ok || slices.ContainsFunc(s.Links, back) {
 		return nil
 	}
 	is := func(l *rtnl.Link) bool {
-		if m.Kind == link.KindVLAN {
+		if link.IsVLAN(m.Kind) {
 			return l.Name == m.Name && l.ParentElsewhere && fits(m, l)
 		}
 		return fits(m, l) && l.Address.GUID() == parent.HWAddr.GUID()

@@ -44,12 +44,12 @@ func (m *Model) setPort(dev string, num int, p cardstate.Port) {
 }
 
 // lowers are a link and those below it whose ports have GIDs of its addresses: the
-// parent of a VLAN, the slaves of a bond.
+// parent of a VLAN or the like, the slaves of a bond.
 func lowers(s *Snapshot, l *Link) []*Link {
 	out := []*Link{l}
 	for i := range s.Links {
 		x := &s.Links[i]
-		if l.Kind == "vlan" && x.Index == l.Parent && x.Kind != "vlan" {
+		if IsVLAN(l.Kind) && x.Index == l.Parent && !IsVLAN(x.Kind) {
 			out = append(out, lowers(s, x)...)
 		}
 		if l.Bond != nil && x.Master == l.Index {

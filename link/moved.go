@@ -27,6 +27,11 @@ type Moved struct {
 // KindVLAN is IFLA_INFO_KIND of a VLAN.
 const KindVLAN = "vlan"
 
+// IsVLAN reports whether a kind is that of interfaces which a unit makes on an Ethernet link:
+// a VLAN, a macvlan or an ipvlan. Their GIDs are in the table of that link's port, and the kernel
+// deletes them with their network namespace.
+func IsVLAN(kind string) bool { return kind == KindVLAN || kind == "macvlan" || kind == "ipvlan" }
+
 // VLANTag is what cannot be changed of a VLAN.
 type VLANTag struct {
 	ID       uint16 `json:"id"`
@@ -47,7 +52,7 @@ type MovedLink struct {
 	Called string `json:"called,omitempty"`
 	// Lost is set for one that is not there and of which it is not known that it was deleted.
 	Lost *Lost `json:"lost,omitempty"`
-	// VLAN is nil but for one that is there for its unit.
+	// VLAN is nil but for a VLAN, macvlan or ipvlan that is there for its unit.
 	VLAN *VLAN `json:"vlan,omitempty"`
 }
 
@@ -159,11 +164,12 @@ func (r *Record) reconcileMoved(s *Snapshot) (changed bool) {
 }
 
 // is reports whether a link is the one that was moved.
-func (m Moved) is(l *Link) bool { return l.Kind == m.Kind && m.Fits(l.Parent, l.IPoIB, l.VLAN) }
+func (m Moved) is(l *Link) bool { return m.Fits(l.Kind, l.Parent, l.IPoIB, l.VLAN) }
 
-// Fits reports whether a link below another one has what identifies the one that was moved.
-func (m Moved) Fits(parent int, i *IPoIB, v *VLAN) bool {
-	return parent == m.On && (m.PKey == 0 || i != nil && i.PKey.Base() == m.PKey.Base()) &&
+// Fits reports whether a link of a kind below another one has what identifies the one that was
+// moved; of macvlans and ipvlans, which have nothing but their names, there may be several.
+func (m Moved) Fits(kind string, parent int, i *IPoIB, v *VLAN) bool {
+	return kind == m.Kind && parent == m.On && (m.PKey == 0 || i != nil && i.PKey.Base() == m.PKey.Base()) &&
 		(m.Tag == VLANTag{} || v != nil && v.Tag() == m.Tag)
 }
 

@@ -54,3 +54,32 @@ func TestMoved(t *testing.T) {
 		t.Errorf("asked for again: %+v", r.Moved)
 	}
 }
+
+// A link in another network namespace is taken for the one that was made only if it has the kind, the
+// parent and what else identifies it: an index may be that of another link by now.
+func TestFits(t *testing.T) {
+	tag := VLANTag{ID: 7, Protocol: 0x8100}
+	macvlan, vlan := Moved{Made: Made{Kind: "macvlan", Name: "m", On: 9}}, Moved{Made: Made{Kind: "vlan", Name: "v", On: 9}, Tag: tag}
+	child := Moved{Made: Made{Kind: "ipoib", Name: "ib0.8001", On: 9}, PKey: 0x8001}
+	for _, tt := range []struct {
+		m      Moved
+		kind   string
+		parent int
+		ipoib  *IPoIB
+		vlan   *VLAN
+		want   bool
+	}{
+		{macvlan, "macvlan", 9, nil, &VLAN{Mode: 4}, true},
+		{macvlan, "ipvlan", 9, nil, &VLAN{}, false},
+		{macvlan, "macvlan", 8, nil, &VLAN{Mode: 4}, false},
+		{vlan, "vlan", 9, nil, &VLAN{ID: 7}, true},
+		{vlan, "vlan", 9, nil, &VLAN{ID: 8}, false},
+		{vlan, "macvlan", 9, nil, &VLAN{}, false},
+		{child, "ipoib", 9, &IPoIB{PKey: 0x0001}, nil, true},
+		{child, "ipoib", 9, &IPoIB{PKey: 0x8002}, nil, false},
+	} {
+		if got := tt.m.Fits(tt.kind, tt.parent, tt.ipoib, tt.vlan); got != tt.want {
+			t.Errorf("%s, a %s below %d: %v", tt.m.Name, tt.kind, tt.parent, got)
+		}
+	}
+}

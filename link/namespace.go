@@ -275,7 +275,7 @@ func (b *Builder) movedState(m Moved) (state string, why Reason) {
 	switch {
 	case x != nil && x.Lost != nil:
 		return "", b.lost(m)
-	case m.Index != 0 && x == nil && m.Kind == KindVLAN:
+	case m.Index != 0 && x == nil && IsVLAN(m.Kind):
 		return "", Reason{Code: CodeMoved, Text: fmt.Sprintf("the kernel deletes %s with network namespace %s", m.Name, name)}
 	case m.Index != 0 && x == nil:
 		return "", Reason{Code: CodeMoved, Text: fmt.Sprintf("%s did not come back from network namespace %s, which has ended", m.Name, name),

@@ -226,7 +226,7 @@ func candidates(s *Snapshot, g Governing) (out []candidate) {
 			add(p.ChildName(l.Name), "ipoib", p.PartitionKey.V)
 		}
 		for _, v := range u.VLANs {
-			add(v.ChildName(l.Name), "vlan", 0)
+			add(v.ChildName(l.Name), v.Kind.String(), 0)
 		}
 	}
 	for d, p := range s.Ports() {

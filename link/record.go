@@ -31,7 +31,7 @@ type Record struct {
 	// are those that outlive the link, and are its again when one of that name comes.
 	Kept []*LinkRecord `json:"kept,omitempty"`
 	Made []Made        `json:"made,omitempty"` // by other packages
-	// Moved are P_Key children and VLANs that are in other network namespaces.
+	// Moved are P_Key children, VLANs, macvlans and ipvlans that are in other network namespaces.
 	Moved []Moved `json:"moved,omitempty"`
 	// Ports are the units that governed InfiniBand ports last, by GUID.
 	Ports []PortRecord `json:"ports,omitempty"`

@@ -177,7 +177,7 @@ type Link struct {
 	// for none. That of a P_Key child may be in another network namespace, which the
 	// kernel does not report (ipoib_netlink.c has no get_link_net).
 	Parent int `json:"parent,omitempty"`
-	// VLAN is set for interfaces of kind vlan.
+	// VLAN is set for interfaces of kind vlan, macvlan and ipvlan.
 	VLAN *VLAN `json:"vlan,omitempty"`
 	// Bond is set for interfaces of kind bond.
 	Bond *Bond `json:"bond,omitempty"`
@@ -306,11 +306,12 @@ type IPoIB struct {
 	IgnoreUserspaceMulticast bool `json:"umcast,omitempty"`
 }
 
-// VLAN has the attributes of IFLA_INFO_KIND vlan.
+// VLAN has the attributes of IFLA_INFO_KIND vlan; of macvlan and ipvlan only Mode and Flags.
 type VLAN struct {
 	ID       uint16 `json:"id"`
 	Protocol uint16 `json:"protocol,omitempty"` // EtherType of the tag: 0x8100, 0x88a8
-	Flags    uint32 `json:"flags,omitempty"`    // VLAN_FLAG_* of if_vlan.h
+	Flags    uint32 `json:"flags,omitempty"`    // VLAN_FLAG_* of if_vlan.h, IPVLAN_F_*
+	Mode     uint16 `json:"mode,omitempty"`     // MACVLAN_MODE_*, IPVLAN_MODE_* of if_link.h
 	// Ingress and Egress are the maps of priorities, without those that are
 	// mapped to 0.
 	Ingress map[uint32]uint32 `json:"ingress,omitempty"`

@@ -41,7 +41,7 @@ type indexer struct {
 func PlanGIDIndex(b *link.Builder, index int, u *units.Unit, unitOf func(index int) *units.Unit) {
 	l := b.Link(index)
 	want, ok := u.RoCE.GIDIndex.Get()
-	if !ok || l == nil || b.Base.Card == nil || l.IsInfiniBand() || IsSlave(b.Base, l) || l.Kind == "vlan" && unitOf(l.Parent) == u {
+	if !ok || l == nil || b.Base.Card == nil || l.IsInfiniBand() || IsSlave(b.Base, l) || link.IsVLAN(l.Kind) && unitOf(l.Parent) == u {
 		return
 	}
 	p := indexer{planner: planner{b: b, st: b.Base.Card, index: index, l: l, u: u, on: b.Model.Target(l)}, unitOf: unitOf, want: want,

@@ -74,8 +74,8 @@ func apply(t testing.TB, s *link.Snapshot, st *State, queues map[int]Answers, op
 	case AddSoft:
 		l.Soft = append(l.Soft, SoftDevice{Name: o.Name, Driver: o.Driver})
 	case AddVLAN:
-		s.Links = append(s.Links, link.Link{Index: 100 + len(s.Links), Name: o.Name, Kind: "vlan", Type: 1, Parent: on.Ifindex, VLAN: &link.VLAN{
-			ID: o.VLAN.Id.V, Protocol: uint16(o.VLAN.Protocol.Or(units.VLAN8021Q)), Flags: link.VLANReorderHeader}})
+		s.Links = append(s.Links, o.Link(&link.Link{Index: on.Ifindex, Type: 1}))
+		s.Links[len(s.Links)-1].Index = 99 + len(s.Links)
 		setVLAN(&s.Links[len(s.Links)-1], &o.VLAN)
 	case SetVLAN:
 		i := slices.IndexFunc(s.Links, func(l link.Link) bool { return l.Name == o.Name })
@@ -163,8 +163,16 @@ func setEthtool(have map[units.EthtoolParam]Ethtool, o SetEthtool) {
 	}
 }
 
-// setVLAN does what vlan_changelink does.
+// setVLAN does what vlan_changelink, macvlan_changelink and ipvlan_nl_changelink do.
 func setVLAN(l *link.Link, v *units.VLAN) {
+	switch v.Kind {
+	case units.KindMACVLAN:
+		l.VLAN.Mode = uint16(v.MACVLANMode.Or(units.MACVLANMode(l.VLAN.Mode)))
+		return
+	case units.KindIPVLAN:
+		l.VLAN.Mode, l.VLAN.Flags = uint16(v.IPVLANMode.V), uint32(v.IPVLANFlags.V)
+		return
+	}
 	for _, f := range vlanFlags(v) {
 		if f.want.Set {
 			l.VLAN.Flags &^= f.bit
@@ -273,6 +281,8 @@ var lawValues = map[string]map[string][]string{
 	"SoftRoCE": {"Name": {"mlx4_0"}},
 	"VLAN": {"Id": {"9"}, "Name": {"ib0"}, "EgressQOSMaps": {"1-1 2-0"}, "IngressQOSMaps": {"0-7"},
 		"ReorderHeader": {"no"}, "GVRP": {"no"}},
+	"MACVLAN":          {"Name": {"ib0", "m1"}},
+	"IPVLAN":           {"Name": {"ib0", "i1"}},
 	"VirtualFunctions": {"Count": {"0", "2", "3", "999"}},
 	"VF": {"VirtualFunction": {"1", "7"}, "MinRate": {"0"}, "MaxRate": {"100M"}, "VLANId": {"0"},
 		"QualityOfService": {"0"}, "NodeGUID": {"0x0002c9030a000002"}},
@@ -280,7 +290,7 @@ var lawValues = map[string]map[string][]string{
 
 // randomUnit makes sections of this package with keys from the schema.
 func randomUnit(t *testing.T, r *rand.Rand, used map[string]bool) string {
-	need := map[string]string{"VLAN": "Id", "VF": "VirtualFunction"}
+	need := map[string]string{"VLAN": "Id", "MACVLAN": "Name", "IPVLAN": "Name", "VF": "VirtualFunction"}
 	var b strings.Builder
 	for _, spec := range units.Schema() {
 		more, ours := lawValues[spec.Name]

@@ -11,6 +11,49 @@ import (
 	"ibnetworkd/units"
 )
 
+// A macvlan has nothing but its name: one in a network namespace is known by it, two are beside each other, and
+// a VLAN of that name in its place is made after it was deleted.
+func TestMACVLANElsewhere(t *testing.T) {
+	s, st := system()
+	s.Card, s.Namespaces = st, []link.Namespace{{Path: "/run/netns/job", ID: 3}}
+	rec := &link.Record{}
+	plan := func(text string) (ops []string) {
+		b, u := link.NewBuilder(s, rec, nil), unit(t, text)
+		PlanRemovals(b, func(i int) (*units.Unit, bool) { return u, i == 2 })
+		Plan(b, 2, u)
+		for _, x := range b.Plan.Steps {
+			if m, sends := link.Sent(x.Op); sends {
+				s.Moved = append(s.Moved, link.MovedLink{Made: m.Made, NSID: 3, Index: 20 + len(s.Moved), Up: true,
+					VLAN: newVLAN(new(x.Op.(AddVLAN).VLAN))})
+			} else if d, ok := x.Op.(link.DelMoved); ok {
+				s.Moved = slices.DeleteFunc(s.Moved, func(x link.MovedLink) bool { return x.Made == d.Moved.Made })
+			}
+			rec.Done(x.Op)
+			ops = append(ops, x.Op.String())
+		}
+		rec.Reconcile(s)
+		return ops
+	}
+	const job = "NetworkNamespace=job\n"
+	for _, tt := range []struct {
+		text string
+		want []string
+	}{
+		{"[MACVLAN]\nName=a\n" + job + "[MACVLAN]\nName=b\nMode=bridge\n" + job, []string{
+			"ip link add link eth0 name a netns job up type macvlan", "ip link add link eth0 name b netns job up type macvlan mode bridge"}},
+		{"[MACVLAN]\nName=b\nMode=bridge\n" + job + "[MACVLAN]\nName=a\n" + job, nil},
+		{"[MACVLAN]\nName=b\nMode=bridge\n" + job, []string{"ip -n job link delete a"}},
+		{"[VLAN]\nId=7\nName=b\n" + job, []string{"ip -n job link delete b", "ip link add link eth0 name b netns job up type vlan id 7"}},
+		{"[IPVLAN]\nName=b\n" + job, []string{"ip -n job link delete b",
+			"ip link add link eth0 name b netns job up type ipvlan mode l2 bridge"}},
+		{"", []string{"ip -n job link delete b"}},
+	} {
+		if diff := cmp.Diff(tt.want, plan(tt.text)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.text, diff)
+		}
+	}
+}
+
 // A VLAN with NetworkNamespace= waits for it, is made there, and made again where the unit
 // or what exists changes; each edit takes one plan.
 func TestVLANElsewhere(t *testing.T) {

@@ -51,7 +51,7 @@ func NeedsLink(s *link.Snapshot, l *link.Link, u *units.Unit) bool {
 	switch {
 	case u == nil || l.IsChild():
 		return false
-	case l.Kind != "vlan" && NeedsOf(u).Sections:
+	case !link.IsVLAN(l.Kind) && NeedsOf(u).Sections:
 		return true
 	}
 	_, ports := PortsOn(s, l)

@@ -85,12 +85,13 @@ type (
 		link.On
 		Buffers Buffers
 	}
-	// AddVLAN makes a VLAN interface, in the network namespace of VLAN if it has one. On
-	// is the parent.
+	// AddVLAN makes a VLAN, macvlan or ipvlan interface, in the network namespace of VLAN if
+	// it has one. On is the parent; Address is invalid but for macvlans.
 	AddVLAN struct {
 		link.On
-		Name string
-		VLAN units.VLAN
+		Name    string
+		VLAN    units.VLAN
+		Address ib.HWAddr
 	}
 	// AddSoft makes a software RDMA device.
 	AddSoft struct {
@@ -98,7 +99,7 @@ type (
 		Name   string
 		Driver units.SoftDriver
 	}
-	// SetVLAN sets flags and maps of a VLAN interface to what VLAN says. On is the
+	// SetVLAN sets mode, flags and maps of such an interface to what VLAN says. On is the
 	// parent; DropIngress and DropEgress are entries of the maps that go.
 	SetVLAN struct {
 		link.On
@@ -106,10 +107,11 @@ type (
 		VLAN                    units.VLAN
 		DropIngress, DropEgress []uint32
 	}
-	// DelVLAN removes a VLAN interface that we made. On is the parent.
+	// DelVLAN removes such an interface that we made. On is the parent.
 	DelVLAN struct {
 		link.On
 		Name string
+		Kind units.VLANKind
 	}
 	// DelSoft removes a software RDMA device that we made.
 	DelSoft struct {
@@ -221,8 +223,6 @@ func ContestedKey(op link.Op) string {
 	return op.Target().String() + "\x00" + s
 }
 
-// Kinds of what is kept in the record as made.
-const (
-	kindVLAN = link.KindVLAN
-	kindSoft = "soft"
-)
+// kindSoft is the kind of a software RDMA device in the record; that of other links is
+// IFLA_INFO_KIND.
+const kindSoft = "soft"

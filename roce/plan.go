@@ -2,6 +2,7 @@ package roce
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"ibnetworkd/link"
@@ -58,7 +59,7 @@ func Plan(b *link.Builder, index int, u *units.Unit) (restarts bool) {
 	}
 	p := &planner{b: b, st: st, index: index, l: l, u: u, on: link.TargetOf(l)}
 	p.findPort()
-	if l.Kind == "vlan" {
+	if link.IsVLAN(l.Kind) {
 		// A unit that matches a link's VLANs too does not mean them by the rest.
 		p.gids()
 		return false
@@ -89,18 +90,19 @@ func Plan(b *link.Builder, index int, u *units.Unit) (restarts bool) {
 
 // ethernetOnly says what an InfiniBand link cannot have.
 func (p *planner) ethernetOnly() {
-	for _, x := range []struct {
-		section, instead string
-		is               bool
-	}{
-		{"RoCE", "remove [RoCE], or write [Port] Type=eth", p.u.RoCE.Present},
-		{"SoftRoCE", "remove [SoftRoCE]: the link has RDMA", p.u.SoftRoCE.Present},
-		{"VLAN", "write a [Partition] instead", len(p.u.VLANs) > 0},
-	} {
-		if x.is {
-			p.attr(link.Attribute{Name: x.section, Wanted: "yes", Actual: "InfiniBand", Why: link.Reason{
-				Code: link.CodeUnsupported,
-				Text: fmt.Sprintf("%s is an InfiniBand link: [%s] is for Ethernet ports", p.l.Name, x.section), Next: x.instead}})
+	not := func(section, why, instead string) {
+		p.attr(link.Attribute{Name: section, Wanted: "yes", Actual: "InfiniBand", Why: link.Reason{Code: link.CodeUnsupported,
+			Text: fmt.Sprintf("%s is an InfiniBand link: %s", p.l.Name, why), Next: instead}})
+	}
+	if p.u.RoCE.Present {
+		not("RoCE", "[RoCE] is for Ethernet ports", "remove [RoCE], or write [Port] Type=eth")
+	}
+	if p.u.SoftRoCE.Present {
+		not("SoftRoCE", "[SoftRoCE] is for Ethernet ports", "remove [SoftRoCE]: the link has RDMA")
+	}
+	for _, k := range units.VLANKinds() {
+		if slices.ContainsFunc(p.u.VLANs, func(v units.VLAN) bool { return v.Kind == k }) {
+			not(k.Section(), k.RefusedOnIPoIB(), units.InsteadOfVLAN)
 		}
 	}
 }

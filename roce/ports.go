@@ -22,8 +22,8 @@ func PortOf(s *link.Snapshot, l *link.Link) (dev *link.Device, port *link.Port) 
 // can have soft RoCE beside its card's own. Those of a VLAN are its parent's, those
 // of a bond its slaves', which come before one on the bond itself.
 func PortsOn(s *link.Snapshot, l *link.Link) (devs []*link.Device, ports []*link.Port) {
-	if l.Kind == "vlan" {
-		if up, ok := s.Link(l.Parent); ok && up.Kind != "vlan" {
+	if link.IsVLAN(l.Kind) {
+		if up, ok := s.Link(l.Parent); ok && !link.IsVLAN(up.Kind) {
 			return PortsOn(s, up)
 		}
 		return nil, nil

@@ -9,8 +9,8 @@ import (
 
 // PlanRemovals removes what was made for a unit that no longer asks for it as it is.
 // It comes before Plan on any link, which makes the replacements: a link has one
-// RDMA device of a driver and one VLAN of a number, and a VLAN's number and tag
-// cannot be changed. unit gives the unit of a link and whether that is settled: a
+// RDMA device of a driver and one VLAN of a number, and a VLAN's number and tag, and the mode
+// passthru of a macvlan, cannot be changed. unit gives the unit of a link and whether that is settled: a
 // link whose unit is not known yet keeps everything.
 func PlanRemovals(b *link.Builder, unit func(index int) (u *units.Unit, settled bool)) {
 	if b.Record == nil {
@@ -23,7 +23,7 @@ func PlanRemovals(b *link.Builder, unit func(index int) (u *units.Unit, settled 
 	for _, m := range b.Record.Moved {
 		u, settled := unit(m.On)
 		l, ok := b.Base.Link(m.On)
-		if !settled || !ok || m.Kind != kindVLAN || m.Namespace == "" {
+		if !settled || !ok || !link.IsVLAN(m.Kind) || m.Namespace == "" {
 			continue
 		}
 		b.For(u)
@@ -39,14 +39,15 @@ func PlanRemovals(b *link.Builder, unit func(index int) (u *units.Unit, settled 
 		}
 		on := link.Target{Link: l.Name, Ifindex: l.Index}
 		b.For(u)
-		switch m.Kind {
-		case kindVLAN:
-			if c, ok := b.Base.LinkByName(m.Name); ok && c.Kind == "vlan" && c.Parent == m.On && !wantsVLAN(u, l.Name, c) {
-				b.Do(DelVLAN{On: on, Name: m.Name})
-			}
-		case kindSoft:
+		if m.Kind == kindSoft {
 			if d, ok := b.Base.Device(m.Name); ok && d.Parent == "" && !wantsSoft(u, l.Name, m.Name, st.Links[m.On].Soft) {
 				b.Do(DelSoft{On: on, Name: m.Name, Index: d.Index})
+			}
+			continue
+		}
+		for _, k := range units.VLANKinds() {
+			if c, ok := b.Base.LinkByName(m.Name); m.Kind == k.String() && ok && c.Kind == m.Kind && c.Parent == m.On && !wantsVLAN(u, l.Name, c) {
+				b.Do(DelVLAN{On: on, Name: m.Name, Kind: k})
 			}
 		}
 	}
@@ -54,12 +55,16 @@ func PlanRemovals(b *link.Builder, unit func(index int) (u *units.Unit, settled 
 
 func wantsVLAN(u *units.Unit, parent string, c *link.Link) bool {
 	return u != nil && slices.ContainsFunc(u.VLANs, func(v units.VLAN) bool {
-		return v.ChildName(parent) == c.Name && !v.NetworkNamespace.Set && (c.VLAN == nil || sameTag(&v, c.VLAN))
+		return v.Kind.String() == c.Kind && v.ChildName(parent) == c.Name && !v.NetworkNamespace.Set && (c.VLAN == nil || sameTag(&v, c.VLAN))
 	})
 }
 
-// sameTag reports whether a VLAN has the number and the tag that a unit asks for.
+// sameTag reports whether a VLAN or the like has what cannot be changed as a unit asks for it:
+// the number and the tag, or the mode passthru of a macvlan.
 func sameTag(v *units.VLAN, c *link.VLAN) bool {
+	if m, ok := v.MACVLANMode.Get(); ok || v.Kind != units.KindVLAN {
+		return !ok || (m == units.MACVLANPassthru) == (units.MACVLANMode(c.Mode) == units.MACVLANPassthru)
+	}
 	return c.ID == v.Id.V && (c.Protocol == 0 || c.Protocol == uint16(v.Protocol.Or(units.VLAN8021Q)))
 }
 

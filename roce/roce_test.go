@@ -111,6 +111,21 @@ func run(s *link.Snapshot, st *State, index int, u *units.Unit) result {
 	return r
 }
 
+// upper adds a link job0 of a kind on eth0, which others made.
+func upper(kind string, mode uint16, flags uint32) func(*link.Snapshot, *State) {
+	return func(s *link.Snapshot, _ *State) {
+		s.Links = append(s.Links, link.Link{Index: 9, Name: "job0", Kind: kind, Type: 1, Parent: 2, VLAN: &link.VLAN{Mode: mode, Flags: flags}})
+	}
+}
+
+// slave puts eth0 into a link of a kind.
+func slave(kind string) func(*link.Snapshot, *State) {
+	return func(s *link.Snapshot, _ *State) {
+		s.Links = append(s.Links, link.Link{Index: 9, Name: "br0", Kind: kind, Type: 1})
+		s.Links[0].Master, s.Links[0].SlaveKind = 9, kind
+	}
+}
+
 func TestPlans(t *testing.T) {
 	const eth0, ib0 = 2, 3
 	host := "dcb dcbx set dev eth0 host ieee"
@@ -263,6 +278,34 @@ func TestPlans(t *testing.T) {
 		{name: "bad VLAN of another tag", index: eth0, text: "[VLAN]\nId=7\nName=storage\nProtocol=802.1ad\n", change: storage,
 			blocked: []string{"storage has tags of another protocol than 802.1ad, and was not made by ibnetworkd / ip link delete " +
 				"storage, or write another Name= below [VLAN]"}},
+		{name: "OK macvlan", index: eth0, text: "[MACVLAN]\nName=job0\nMode=bridge\nMTUBytes=1400\n",
+			change: func(s *link.Snapshot, _ *State) { s.Links[0].HWAddr, _ = ib.ParseHWAddr("02:00:00:00:00:05") },
+			ops:    []string{"ip link add link eth0 name job0 address ea:0f:98:5a:c3:6a mtu 1400 type macvlan mode bridge"}},
+		{name: "OK macvlan is as asked", index: eth0, text: "[MACVLAN]\nName=job0\nMode=vepa\n", change: upper("macvlan", 2, 0)},
+		{name: "OK macvlan of any mode", index: eth0, text: "[MACVLAN]\nName=job0\n", change: upper("macvlan", 8, 0)},
+		{name: "OK macvlan changes", index: eth0, text: "[MACVLAN]\nName=job0\nMode=private\n", change: upper("macvlan", 2, 0),
+			ops: []string{"ip link set dev job0 type macvlan mode private"}},
+		{name: "bad macvlan of others to passthru", index: eth0, text: "[MACVLAN]\nName=job0\nMode=passthru\n", change: upper("macvlan", 2, 0),
+			blocked: []string{"job0 has Mode=vepa, which the kernel does not change to passthru, and was not made by ibnetworkd / " +
+				"ip link delete job0, or write another Name= below [MACVLAN]"}},
+		{name: "OK macvlan with the address of its link", index: eth0, text: "[MACVLAN]\nName=job0\nMode=passthru\n",
+			ops: []string{"ip link add link eth0 name job0 type macvlan mode passthru"}},
+		{name: "bad macvlan name", index: eth0, text: "[MACVLAN]\nName=job0\n", change: upper("ipvlan", 0, 0),
+			blocked: []string{"a link job0 exists and is not a MACVLAN of eth0 / write another Name= below [MACVLAN]"}},
+		{name: "OK ipvlans", index: eth0, text: "[IPVLAN]\nName=job0\n[IPVLAN]\nName=job1\n",
+			ops: []string{"ip link add link eth0 name job0 type ipvlan mode l2 bridge",
+				"ip link add link eth0 name job1 type ipvlan mode l2 bridge"}},
+		{name: "OK ipvlan is as asked", index: eth0, text: "[IPVLAN]\nName=job0\nMode=L3S\nFlags=vepa\n", change: upper("ipvlan", 2, 2)},
+		{name: "OK ipvlan changes", index: eth0, text: "[IPVLAN]\nName=job0\nFlags=private\n", change: upper("ipvlan", 1, 0),
+			ops: []string{"ip link set dev job0 type ipvlan mode l2 private"}},
+		{name: "bad macvlan on a slave", index: eth0, text: "[MACVLAN]\nName=job0\n", change: slave("bridge"),
+			blocked: []string{"eth0 is in br0, which gets all its packets: the kernel makes no macvlan on it / " +
+				"write [MACVLAN] into a unit with [Match] Name=br0"}},
+		{name: "OK ipvlan on a link in a VRF", index: eth0, text: "[IPVLAN]\nName=job0\n", change: slave("vrf"),
+			ops: []string{"ip link add link eth0 name job0 type ipvlan mode l2 bridge"}},
+		{name: "OK nothing on a macvlan", index: eth0, text: "[IPVLAN]\nName=job1\n", change: func(s *link.Snapshot, _ *State) {
+			s.Links[0].Kind, s.Links[0].Parent = "macvlan", 3
+		}},
 		{name: "bad VLAN name", index: eth0, text: "[VLAN]\nId=7\nName=ib0\n", blocked: []string{"a link ib0 exists and is not a " +
 			"VLAN of eth0 / write another Name= below [VLAN]"}},
 		{name: "bad firmware's type", index: eth0, text: "[Port]\nType=ib\n",
@@ -286,7 +329,8 @@ func TestPlans(t *testing.T) {
 		{name: "bad too many functions", index: eth0, text: "[VirtualFunctions]\nCount=9\n",
 			blocked: []string{"asked 9 virtual functions, eth0 has at most 8 / mstconfig -d 0000:3b:00.1 set NUM_OF_VFS=9, then reboot"}},
 
-		{name: "bad keys of Ethernet on InfiniBand", index: ib0, text: "[SoftRoCE]\n[VLAN]\nId=7\n[RoCE]\nPFC=3\n", silent: true},
+		{name: "bad keys of Ethernet on InfiniBand", index: ib0, silent: true,
+			text: "[SoftRoCE]\n[VLAN]\nId=7\n[MACVLAN]\nName=x\n[RoCE]\nPFC=3\n"},
 		{name: "bad no module option", index: eth0, text: "[RoCE]\nWriteModprobeFile=yes\n", silent: true},
 		{name: "bad no switch for drivers", index: ib0, text: "[VirtualFunctions]\nAutoprobe=no\n", blocked: []string{"ib0 has no " +
 			"switch for drivers of virtual functions / remove Autoprobe="}},

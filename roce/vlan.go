@@ -9,28 +9,33 @@ import (
 	"ibnetworkd/units"
 )
 
-// vlans plans [VLAN].
+// vlans plans [VLAN], [MACVLAN] and [IPVLAN].
 func (p *planner) vlans() {
 	on := p.on
 	on.IBDevice, on.Port = "", 0
 	for i := range p.u.VLANs {
 		v := &p.u.VLANs[i]
-		name := v.ChildName(p.l.Name)
-		a := link.Attribute{Name: "VLAN", Wanted: vlanText(name, v)}
-		op := AddVLAN{On: on, Name: name, VLAN: *v}
+		op := NewVLAN(on, p.l, v)
+		name, kind, section := op.Name, v.Kind.String(), v.Kind.Section()
+		made := link.Made{Kind: kind, Name: name, On: p.index}
+		a := link.Attribute{Name: section, Wanted: vlanText(name, v)}
 		if v.NetworkNamespace.Set {
 			a.Wanted += " in network namespace " + link.NamespaceName(v.Namespace())
 		}
 		c, ok := p.b.Base.LinkByName(name)
-		if back := ok && v.NetworkNamespace.Set && p.made(link.Made{Kind: kindVLAN, Name: name, On: p.index}); !ok || back {
+		if back := ok && v.NetworkNamespace.Set && p.made(made); !ok || back {
+			if why := p.received(v.Kind); why != (link.Reason{}) {
+				p.block(a, op, why)
+				continue
+			}
 			p.vlanElsewhere(a, op, back)
 			continue
 		}
-		if c.Kind != "vlan" || c.Parent != p.index || c.VLAN == nil {
+		if c.Kind != kind || c.Parent != p.index || c.VLAN == nil {
 			p.block(a, op, link.Reason{
 				Code: link.CodeNameTaken,
-				Text: fmt.Sprintf("a link %s exists and is not a VLAN of %s", name, p.l.Name),
-				Next: "write another Name= below [VLAN]",
+				Text: fmt.Sprintf("a link %s exists and is not a %s of %s", name, section, p.l.Name),
+				Next: "write another Name= below [" + section + "]",
 			})
 			continue
 		}
@@ -43,44 +48,69 @@ func (p *planner) vlans() {
 				Next: "ip link delete " + name + ", or ip link set " + name + " netns " + link.NamespaceName(v.Namespace())})
 		case sameTag(v, c.VLAN):
 			set := SetVLAN{
-				On:          on,
+				On:          op.On,
 				Name:        name,
 				VLAN:        *v,
 				DropIngress: extra(c.VLAN.Ingress, v.IngressQOSMaps),
 				DropEgress:  extra(c.VLAN.Egress, v.EgressQOSMaps),
 			}
 			p.reach(a, a.Actual == a.Wanted, set)
-		case !p.made(link.Made{Kind: kindVLAN, Name: name, On: p.index}):
-			why := link.Reason{
-				Code: link.CodeNameTaken,
-				Text: fmt.Sprintf("%s is VLAN %d of %s, asked %d, and was not made by ibnetworkd", name, c.VLAN.ID, p.l.Name, v.Id.V),
-				Next: "ip link delete " + name + ", or write another Name= below [VLAN]",
-			}
-			if c.VLAN.ID == v.Id.V {
-				why.Text = fmt.Sprintf("%s has tags of another protocol than %s, and was not made by ibnetworkd", name, v.Protocol.Or(units.VLAN8021Q))
-			}
-			p.block(a, op, why)
-		case !p.stays(a, DelVLAN{On: on, Name: name}):
+		case !p.made(made):
+			p.block(a, op, p.otherTag(name, v, c.VLAN))
+		case !p.stays(a, DelVLAN{On: op.On, Name: name, Kind: v.Kind}):
 			p.reach(a, false, op)
 		}
 	}
 }
 
-// vlanElsewhere plans a VLAN that does not exist here. back is one of this daemon's, for
-// the network namespace of its unit, which PlanRemovals deletes.
+// otherTag says that a VLAN or the like of others cannot become what a unit asks for.
+func (p *planner) otherTag(name string, v *units.VLAN, c *link.VLAN) link.Reason {
+	why := link.Reason{
+		Code: link.CodeNameTaken,
+		Text: fmt.Sprintf("%s is VLAN %d of %s, asked %d, and was not made by ibnetworkd", name, c.ID, p.l.Name, v.Id.V),
+		Next: "ip link delete " + name + ", or write another Name= below [" + v.Kind.Section() + "]",
+	}
+	switch {
+	case v.Kind != units.KindVLAN:
+		why.Text = fmt.Sprintf("%s has Mode=%s, which the kernel does not change to %s, and was not made by ibnetworkd", name,
+			units.MACVLANMode(c.Mode), v.MACVLANMode.V)
+	case c.ID == v.Id.V:
+		why.Text = fmt.Sprintf("%s has tags of another protocol than %s, and was not made by ibnetworkd", name, v.Protocol.Or(units.VLAN8021Q))
+	}
+	return why
+}
+
+// received says that a link gives all its packets to a bond or bridge, so that there can be no
+// macvlan or ipvlan on it; zero if it does not.
+func (p *planner) received(k units.VLANKind) link.Reason {
+	m, ok := p.b.Base.Link(p.l.Master)
+	if k == units.KindVLAN || !ok || p.l.SlaveKind == "vrf" {
+		return link.Reason{}
+	}
+	return link.Reason{Code: link.CodeUnsupported,
+		Text: fmt.Sprintf("%s is in %s, which gets all its packets: the kernel makes no %s on it", p.l.Name, m.Name, k),
+		Next: "write [" + k.Section() + "] into a unit with [Match] Name=" + m.Name}
+}
+
+// vlanElsewhere plans a VLAN or the like that does not exist here. back is one of this daemon's,
+// for the network namespace of its unit, which PlanRemovals deletes.
 func (p *planner) vlanElsewhere(a link.Attribute, op AddVLAN, back bool) {
-	if back && p.stays(a, DelVLAN{On: op.On, Name: op.Name}) {
+	v := op.VLAN
+	if back && p.stays(a, DelVLAN{On: op.On, Name: op.Name, Kind: v.Kind}) {
 		return
 	}
-	v := op.VLAN
 	differs := false
-	if done := p.b.PlanElsewhere(link.Elsewhere{Parent: p.l, Name: op.Name, Namespace: v.Namespace(), Section: "VLAN", Kind: kindVLAN,
+	if done := p.b.PlanElsewhere(link.Elsewhere{Parent: p.l, Name: op.Name, Namespace: v.Namespace(),
+		Section: v.Kind.Section(), Kind: v.Kind.String(),
 		Is: func(m link.Moved) bool { return isVLAN(m, &v, p.l.Name) },
 		Clashes: func(m link.Moved) bool {
-			return m.Tag == tagOf(&v) || m.Name == op.Name && m.Namespace == v.Namespace()
+			return m.Tag != link.VLANTag{} && m.Tag == tagOf(&v) || m.Name == op.Name && m.Namespace == v.Namespace()
 		},
 		Text: func(m link.Moved, x *link.MovedLink) string {
 			if x == nil || x.VLAN == nil {
+				if v.Kind != units.KindVLAN {
+					return m.Name
+				}
 				return vlanText(m.Name, &units.VLAN{Id: units.Some(m.Tag.ID)})
 			}
 			as := vlanAsIs(&v, x.VLAN)
@@ -106,15 +136,23 @@ func (p *planner) vlanElsewhere(a link.Attribute, op AddVLAN, back bool) {
 // isVLAN reports whether a VLAN that was made in a network namespace is the one that a
 // [VLAN] asks for.
 func isVLAN(m link.Moved, v *units.VLAN, parent string) bool {
-	return v.NetworkNamespace.Set && v.Namespace() == m.Namespace && m.Tag == tagOf(v) && v.ChildName(parent) == m.Name
+	return v.NetworkNamespace.Set && v.Kind.String() == m.Kind && v.Namespace() == m.Namespace && m.Tag == tagOf(v) &&
+		v.ChildName(parent) == m.Name
 }
 
+// tagOf is the tag of a VLAN, zero for others.
 func tagOf(v *units.VLAN) link.VLANTag {
+	if v.Kind != units.KindVLAN {
+		return link.VLANTag{}
+	}
 	return link.VLANTag{ID: v.Id.V, Protocol: uint16(v.Protocol.Or(units.VLAN8021Q))}
 }
 
-// vlanText describes a VLAN by what a unit says of it.
+// vlanText describes a VLAN or the like by what a unit says of it.
 func vlanText(name string, v *units.VLAN) string {
+	if v.Kind != units.KindVLAN {
+		return name + vlanWords(v, nil, nil)
+	}
 	out := fmt.Sprintf("%s id %d", name, v.Id.V)
 	if v.Protocol.Set {
 		out += " protocol " + v.Protocol.V.String()
@@ -128,8 +166,19 @@ func vlanText(name string, v *units.VLAN) string {
 	return out + vlanWords(&used, nil, nil)
 }
 
-// vlanAsIs is a VLAN as it is, in the keys that a unit sets.
+// vlanAsIs is a VLAN or the like as it is, in the keys that a unit sets.
 func vlanAsIs(want *units.VLAN, have *link.VLAN) units.VLAN {
+	switch want.Kind {
+	case units.KindMACVLAN:
+		out := units.VLAN{Kind: want.Kind}
+		if want.MACVLANMode.Set {
+			out.MACVLANMode = units.Some(units.MACVLANMode(have.Mode))
+		}
+		return out
+	case units.KindIPVLAN:
+		return units.VLAN{Kind: want.Kind, IPVLANMode: units.Some(units.IPVLANMode(have.Mode)),
+			IPVLANFlags: units.Some(units.IPVLANFlags(have.Flags))}
+	}
 	out := units.VLAN{Id: units.Some(have.ID)}
 	if want.Protocol.Set {
 		out.Protocol = units.Some(units.VLANProtocol(have.Protocol))

@@ -1,10 +1,6 @@
 package units
 
-import (
-	"fmt"
-
-	"ibnetworkd/ib"
-)
+import "ibnetworkd/ib"
 
 // Port is [Port].
 type Port struct {
@@ -98,50 +94,6 @@ type BufferSize struct {
 	Buffer uint8
 	Bytes  uint32
 }
-
-// VLAN is one [VLAN]: a VLAN interface on the matched Ethernet link. Id is
-// always set.
-type VLAN struct {
-	Section
-	// Id is 0 to 4094.
-	Id Value[uint16]
-	// Name is the interface name; not set means PARENT.ID.
-	Name           Value[string]
-	Protocol       Value[VLANProtocol]
-	MTUBytes       Value[MTU]
-	EgressQOSMaps  []Value[QOSMap]
-	IngressQOSMaps []Value[QOSMap]
-	ReorderHeader  Value[bool]
-	GVRP           Value[bool]
-	MVRP           Value[bool]
-	LooseBinding   Value[bool]
-	// NetworkNamespace is as in Partition.
-	NetworkNamespace Value[string]
-}
-
-// Namespace is the path of the network namespace that the interface is for, empty for
-// that of its parent.
-func (v *VLAN) Namespace() string { return namespacePath(v.NetworkNamespace) }
-
-// ChildName is the name of the VLAN interface on parent.
-func (v *VLAN) ChildName(parent string) string {
-	if n, ok := v.Name.Get(); ok {
-		return n
-	}
-	return fmt.Sprintf("%s.%d", parent, v.Id.V)
-}
-
-// QOSMap is one item "from-to" of EgressQOSMaps= or IngressQOSMaps=.
-type QOSMap struct{ From, To uint32 }
-
-// VLANProtocol is the EtherType of the tag.
-type VLANProtocol uint16
-
-// The tag protocols.
-const (
-	VLAN8021Q  VLANProtocol = 0x8100
-	VLAN8021AD VLANProtocol = 0x88a8
-)
 
 // SoftRoCE is [SoftRoCE]: a software RDMA device on the matched Ethernet link.
 type SoftRoCE struct {

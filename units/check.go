@@ -62,6 +62,7 @@ func (p *parser) finish() bool {
 	p.checkOwnName()
 	p.checkBond()
 	p.checkVRF()
+	p.checkVLANs()
 	p.sec, p.key = nil, nil
 	return p.checkMatch()
 }
@@ -437,26 +438,6 @@ func sameRule(a, b *RoutingPolicyRule) bool {
 			r.SuppressInterfaceGroup.Set, r.SuppressInterfaceGroup.V, r.Type.Or(RuleTable))
 	}
 	return key(a) == key(b)
-}
-
-func (p *parser) vlan(x *VLAN) bool {
-	if !x.Id.Set {
-		p.problem(x.Pos, Warning, notUsed, "[VLAN] has no Id=")
-		return false
-	}
-	for i := range p.u.VLANs {
-		o := &p.u.VLANs[i]
-		if o.Id.V == x.Id.V && o.Protocol.Or(VLAN8021Q) == x.Protocol.Or(VLAN8021Q) {
-			p.at("VLAN", "Id").problem(x.Id.Pos, Warning, notUsed, "VLAN %d is already used by the [VLAN] at %s", x.Id.V, o.Pos)
-			return false
-		}
-		if x.Name.Set && o.Name.Set && x.Name.V == o.Name.V {
-			p.at("VLAN", "Name").problem(x.Name.Pos, Warning, notUsed, "interface name %s is already used by the [VLAN] at %s",
-				x.Name.V, o.Pos)
-			return false
-		}
-	}
-	return true
 }
 
 func (p *parser) vf(x *VF) bool {

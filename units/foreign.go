@@ -39,6 +39,8 @@ func foreignSection(name, kind string) string {
 			why = "write [Partition] with PartitionKey="
 		case name == "NetDev" && kind == "vlan":
 			why = "write [VLAN] with Id="
+		case name == "NetDev" && (kind == "macvlan" || kind == "ipvlan"):
+			why = "write [" + strings.ToUpper(kind) + "] with Name= into the unit of the Ethernet link that it is on"
 		case name == "NetDev" && kind == "bond":
 			why = "write [Bond] with Name= into the unit of each slave"
 		case name == "NetDev" && kind == "vrf":
@@ -117,8 +119,9 @@ var foreignSections = map[string]string{
 	"ControlledDelay": noTC, "DeficitRoundRobinScheduler": noTC,
 	"DeficitRoundRobinSchedulerClass": noTC, "GenericRandomEarlyDetection": noTC, "TrivialLinkEqualizer": noTC, "HierarchyTokenBucket": noTC,
 	"HierarchyTokenBucketClass": noTC, "ClassfulMultiQueueing": noTC, "BandMultiQueueing": noTC, "HeavyHitterFilter": noTC,
-	"SR-IOV":                        "virtual functions are set in [VF] and [VirtualFunctions]",
-	"NetDev":                        "P_Key children are made by [Partition], VLANs by [VLAN], bonds by [Bond], VRFs by [VRF]",
+	"SR-IOV": "virtual functions are set in [VF] and [VirtualFunctions]",
+	"NetDev": "P_Key children are made by [Partition], VLANs and the like by [VLAN], [MACVLAN] and [IPVLAN], " +
+		"bonds by [Bond], VRFs by [VRF]",
 	"LLDP":                          "leave LLDP to systemd-networkd or lldpd",
 	"IPv6AddressLabel":              "leave address labels to systemd-networkd",
 	"QDisc":                         noTC,
@@ -139,6 +142,7 @@ var foreignKeys = map[string]string{
 	"Link.SR-IOVVirtualFunctions": "write Count= in [VirtualFunctions]",
 	"Link.Name": "write it in a .link file, which systemd-udevd applies; names of P_Key children are " +
 		"Name= in [Partition]",
+	"MACVLAN.SourceMACAddress":            "Mode=source is not supported; " + leaveNetdev,
 	"IPoIB.PartitionKey":                  "write a [Partition] section with PartitionKey=",
 	"IPoIB.IgnoreUserspaceMulticastGroup": "it is spelled IgnoreUserspaceMulticastGroups=",
 
@@ -167,9 +171,9 @@ var foreignKeys = map[string]string{
 	"Network.BatmanAdvanced":                 leave,
 	"Network.VLAN":                           "write a [VLAN] section with Id=; on IPoIB use [Partition]",
 	"Network.IPoIB":                          "write a [Partition] section with PartitionKey=",
-	"Network.MACVLAN":                        noEthernet + leave,
+	"Network.MACVLAN":                        noEthernet + "write a [MACVLAN] section with Name=",
 	"Network.MACVTAP":                        noEthernet + leave,
-	"Network.IPVLAN":                         noEthernet + leave,
+	"Network.IPVLAN":                         noEthernet + "write an [IPVLAN] section with Name=",
 	"Network.IPVTAP":                         noEthernet + leave,
 	"Network.VXLAN":                          leave,
 	"Network.MACsec":                         leave,
@@ -203,12 +207,13 @@ var foreignKeys = map[string]string{
 }
 
 const (
-	noNTP      = "write NTP= in timesyncd.conf; servers of leases: UseNTP= in [DHCPv4] and [DHCPv6]"
-	noHostname = "the host's name is set from leases of DHCPv4 only: write UseHostname=yes in [DHCPv4]"
-	noTC       = "leave traffic control to systemd-networkd or tc"
-	noWireless = "wireless links are not supported"
-	noEthernet = "the kernel refuses it on IPoIB, where [Partition] makes a further interface; for a RoCE link "
-	leave      = "write a .netdev file for what it names and a .network file with this key for the link, without [Network] in the " +
+	noNTP       = "write NTP= in timesyncd.conf; servers of leases: UseNTP= in [DHCPv4] and [DHCPv6]"
+	noHostname  = "the host's name is set from leases of DHCPv4 only: write UseHostname=yes in [DHCPv4]"
+	noTC        = "leave traffic control to systemd-networkd or tc"
+	noWireless  = "wireless links are not supported"
+	leaveNetdev = "leave it to systemd-networkd, in a .netdev file"
+	noEthernet  = "the kernel refuses it on IPoIB, where [Partition] makes a further interface; for a RoCE link "
+	leave       = "write a .netdev file for what it names and a .network file with this key for the link, without [Network] in the " +
 		".ibnetwork file"
 	leaveIP = "leave the IP part of the link to systemd-networkd: a .network file with this key, and no [Network], [Address], " +
 		"[Route], [RoutingPolicyRule], [Neighbor] and [NextHop] in the .ibnetwork file"

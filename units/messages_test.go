@@ -65,7 +65,21 @@ func TestMessages(t *testing.T) {
 		"[Network]\nPrimarySlave=yes":               `PrimarySlave= needs Bond=, or [Bond] with Name=; it has no effect`,
 		"[Bond]\nName=bond0\n[Network]\nBond=bond1": `Bond=bond1 is another bond than Name=bond0 (a.ibnetwork:4:6); Name= of [Bond] is used`,
 		"[Network]\nMACVLAN=mv0": `[Network] MACVLAN=: a key of systemd-networkd: the kernel refuses it on IPoIB, where [Partition] makes ` +
-			`a further interface; for a RoCE link write a .netdev file`,
+			`a further interface; for a RoCE link write a [MACVLAN] section with Name=`,
+		"[MACVLAN]\nMode=bridge": `[MACVLAN] has no Name=; the section is not used`,
+		"[MACVLAN]\nName=m0\n[IPVLAN]\nName=i0": `a link's packets go to its macvlans or to its ipvlans, and the [MACVLAN] at ` +
+			`a.ibnetwork:3:1 has one; the section is not used`,
+		"[MACVLAN]\nName=m0\n[MACVLAN]\nName=m1\nMode=passthru": `a macvlan with Mode=passthru is the only one of its link, which also has ` +
+			`the [MACVLAN] at a.ibnetwork:3:1; the section is not used`,
+		"[IPVLAN]\nName=i0\nMode=L3\n[IPVLAN]\nName=i1": `the ipvlans of a link have one mode, which is L3 by the [IPVLAN] at ` +
+			`a.ibnetwork:3:1; the section is not used`,
+		"[IPVLAN]\nName=i0\n[IPVLAN]\nName=i1\nFlags=vepa": `the ipvlans of a link have the same Flags=, which is bridge by the [IPVLAN] ` +
+			`at a.ibnetwork:3:1; the section is not used`,
+		"[MACVLAN]\nName=m0\n[Bond]\nName=bond0": `a slave of a bond gives all packets to it and has no macvlans: write [MACVLAN] into a ` +
+			`unit with [Match] Name=bond0; the section is not used`,
+		"[IPoIB]\nMode=connected\n[IPVLAN]\nName=i0": `the kernel makes no ipvlan on IPoIB, only on links of type Ethernet (ARPHRD_ETHER); ` +
+			`write a [Partition] instead; it has no effect on IPoIB`,
+		"[MACVLAN]\nName=m0\nMode=source": `"source" is not one of private, vepa, bridge, passthru`,
 		"[Link]\nNamePolicy=keep": `[Link] NamePolicy=: a key of .link files: write it in one, which systemd-udevd applies when the link ` +
 			`appears; the assignment is ignored`,
 		"[Link]\nPacketsPerSlave=2": `[Link] unknown key "PacketsPerSlave", which belongs to ` +

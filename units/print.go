@@ -2,6 +2,7 @@ package units
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -57,8 +58,8 @@ func (u *Unit) objects(section string) []any {
 		return pointers(u.Neighbors)
 	case "NextHop":
 		return pointers(u.NextHops)
-	case "VLAN":
-		return pointers(u.VLANs)
+	case "VLAN", "MACVLAN", "IPVLAN":
+		return slices.DeleteFunc(pointers(u.VLANs), func(x any) bool { return x.(*VLAN).Kind.Section() != section })
 	case "VF":
 		return pointers(u.VFs)
 	}

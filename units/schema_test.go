@@ -19,6 +19,8 @@ var required = map[string]string{"Bond": "Name=bond0",
 	"Neighbor":     "Address=192.168.151.2\nLinkLayerAddress=02:00:00:00:00:02",
 	"NextHop":      "Id=7",
 	"VLAN":         "Id=100",
+	"MACVLAN":      "Name=job0",
+	"IPVLAN":       "Name=job0",
 	"VF":           "VirtualFunction=0",
 }
 
@@ -208,6 +210,8 @@ func TestKeysOfSystemd(t *testing.T) {
 			say = "write [Partition] with PartitionKey="
 		case "vlan":
 			say = "write [VLAN] with Id="
+		case "macvlan", "ipvlan":
+			say = "write [" + strings.ToUpper(kind) + "] with Name= into the unit of the Ethernet link that it is on"
 		case "bond":
 			say = "write [Bond] with Name= into the unit of each slave"
 		case "vrf":

@@ -96,8 +96,8 @@ func buildSchema() []SectionSpec {
 	out := []SectionSpec{
 		matchSection(), linkSection(), ipoibSection(), partitionSection(), bondSection(), vrfSection(), networkSection(),
 		addressSection(), routeSection(), ruleSection(), neighborSection(), nextHopSection(), dhcpv4Section(), dhcpv6Section(),
-		acceptRASection(), subnetManagerSection(), portSection(), roceSection(), vlanSection(), softRoCESection(),
-		virtualFunctionsSection(), vfSection(), modulesSection(),
+		acceptRASection(), subnetManagerSection(), portSection(), roceSection(), vlanSection(), macvlanSection(), ipvlanSection(),
+		softRoCESection(), virtualFunctionsSection(), vfSection(), modulesSection(),
 	}
 	for i := range out {
 		for k := range out[i].Keys {

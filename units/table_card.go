@@ -143,30 +143,6 @@ func prioritySet(field func(*RoCE) *Value[uint8]) setter {
 	}}
 }
 
-func vlanSection() SectionSpec {
-	type V = VLAN
-	maps := func(name string, field func(*V) *[]Value[QOSMap]) Key {
-		return Key{Name: name, List: true, apply: list(field, words, parseQOSMap)}
-	}
-	return SectionSpec{
-		Name: "VLAN", Repeat: true, open: func(u *Unit) (any, *Section) { o := &VLAN{}; return o, &o.Section },
-		Keys: []Key{
-			{Name: "Id", essential: true, apply: scalar(func(x *V) *Value[uint16] { return &x.Id }, number[uint16](0, 4094))},
-			{Name: "Name", essential: true, apply: scalar(func(x *V) *Value[string] { return &x.Name }, parseIfName)},
-			{Name: "Protocol", Values: []string{"802.1q", "802.1ad"}, essential: true,
-				apply: scalar(func(x *V) *Value[VLANProtocol] { return &x.Protocol }, enum(vlanProtocolWords))},
-			{Name: "MTUBytes", Values: []string{"max"}, apply: scalar(func(x *V) *Value[MTU] { return &x.MTUBytes }, parseMTU)},
-			maps("EgressQOSMaps", func(x *V) *[]Value[QOSMap] { return &x.EgressQOSMaps }),
-			maps("IngressQOSMaps", func(x *V) *[]Value[QOSMap] { return &x.IngressQOSMaps }),
-			boolKey("ReorderHeader", false, func(x *V) *Value[bool] { return &x.ReorderHeader }),
-			boolKey("GVRP", false, func(x *V) *Value[bool] { return &x.GVRP }),
-			boolKey("MVRP", false, func(x *V) *Value[bool] { return &x.MVRP }),
-			boolKey("LooseBinding", false, func(x *V) *Value[bool] { return &x.LooseBinding }),
-			namespaceKey(func(x *V) *Value[string] { return &x.NetworkNamespace }),
-		},
-	}
-}
-
 func softRoCESection() SectionSpec {
 	return SectionSpec{
 		Name: "SoftRoCE", open: func(u *Unit) (any, *Section) { return &u.SoftRoCE, &u.SoftRoCE.Section },

@@ -57,7 +57,8 @@ func TestVerifyExamples(t *testing.T) {
 		t.Fatalf("only %d examples: %q", len(files), files)
 	}
 	with := map[string]string{"32-nexthop-rail0": "33-nexthop-rail1", "35-bond": "36-bond-ports", "37-bond-timeout": "36-bond-ports",
-		"40-partitions": "41-storage", "63-roce-lag-bond": "62-roce-lag", "65-vlan-address": "64-vlan"}
+		"40-partitions": "41-storage", "63-roce-lag-bond": "62-roce-lag", "65-vlan-address": "64-vlan",
+		"68-macvlan-address": "67-macvlan"}
 	for _, f := range files {
 		root := t.TempDir()
 		put := func(path, example string) {

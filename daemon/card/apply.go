@@ -115,7 +115,7 @@ func (o *Observer) apply(op link.Op) (bool, error) {
 	case roce.SetVLAN:
 		return true, o.setVLAN(p)
 	case roce.DelVLAN:
-		l, err := o.vlanOn(on, p.Name)
+		l, err := o.vlanOn(on, p.Name, p.Kind)
 		if err == nil {
 			err = o.rt.Do(rtnl.DelLink(l.Index))
 		}

@@ -3,7 +3,6 @@ package card
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -131,23 +130,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 				"%s cannot be written", roce.ModprobeFile)
 		}
 	case roce.AddVLAN:
-		path := o.VLAN.Namespace()
-		switch {
-		case path != "" && isAny(err, unix.EEXIST):
-			return say("write another Name= or Id= below [VLAN], or delete the other one: "+link.InNamespace(path, "link delete "+o.Name)+
-				"; VLANs of this number in other network namespaces count too: ip -all netns exec ip -d link show type vlan",
-				"the name %s is taken in network namespace %s, or VLAN %d of %s exists", o.Name, link.NamespaceName(path), o.VLAN.Id.V, on.Link)
-		case path != "" && errors.As(err, new(*os.PathError)):
-			return later("check that "+path+" is a network namespace", "%s was not made in network namespace %s", o.Name, link.NamespaceName(path))
-		case isAny(err, unix.EEXIST):
-			return say("ip -d link show type vlan; write another Name= or Id= below [VLAN]",
-				"%s or VLAN %d on %s exists", o.Name, o.VLAN.Id.V, on.Link)
-		case unknown:
-			return say("modprobe 8021q; some links cannot have VLANs (IPoIB: use [Partition])", "VLAN %d cannot be made on %s", o.VLAN.Id.V, on.Link)
-		case refused:
-			return say("check Id=, MTUBytes= (not more than the parent's) and the maps below [VLAN]",
-				"the kernel refuses VLAN %d on %s", o.VLAN.Id.V, on.Link)
-		}
+		return explainVLAN(o, err, say, later)
 	case roce.AddSoft:
 		module := softModule[o.Driver]
 		switch {
@@ -166,12 +149,12 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		}
 	case roce.SetVLAN:
 		if unknown || refused {
-			return say("ip -d link show "+o.Name+"; check the flags and maps below [VLAN]",
-				"the kernel refuses these settings of the VLAN interface %s", o.Name)
+			return say("ip -d link show "+o.Name+"; check mode, flags and maps below ["+o.VLAN.Kind.Section()+"]",
+				"the kernel refuses these settings of the %s interface %s", o.VLAN.Kind.Section(), o.Name)
 		}
 	case roce.DelVLAN:
 		if busy || refused || unknown {
-			return later("ip -d link show "+o.Name, "the VLAN interface %s cannot be taken away", o.Name)
+			return later("ip -d link show "+o.Name, "the %s interface %s cannot be taken away", o.Kind.Section(), o.Name)
 		}
 	case roce.SetAutoprobe:
 		if unknown || refused || isAny(err, unix.ENOENT) {

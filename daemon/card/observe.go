@@ -125,13 +125,13 @@ func (o *Observer) Observe(s *link.Snapshot, unit func(*link.Link) *units.Unit, 
 	any, wantsDCB, wantsDesc := false, false, false
 	vlans := map[int][]*link.Link{} // by parent
 	for i := range s.Links {
-		if v := &s.Links[i]; v.Kind == "vlan" {
+		if v := &s.Links[i]; link.IsVLAN(v.Kind) {
 			vlans[v.Parent] = append(vlans[v.Parent], v)
 		}
 	}
 	for i := range s.Links {
 		l := &s.Links[i]
-		if l.IsChild() || l.Kind == "vlan" {
+		if l.IsChild() || link.IsVLAN(l.Kind) {
 			// There are many, and nothing here is theirs but the GIDs of a VLAN's
 			// addresses, which are in its parent's table.
 			continue

@@ -109,7 +109,7 @@ func askedType(s *link.Snapshot, at cardPort, unit func(*link.Link) *units.Unit,
 		}
 		for j := range s.Links {
 			l := &s.Links[j]
-			if l.IsChild() || l.Kind == "vlan" {
+			if l.IsChild() || link.IsVLAN(l.Kind) {
 				continue
 			}
 			if _, ports := roce.PortsOn(s, l); len(ports) > 0 && ports[0] == p {

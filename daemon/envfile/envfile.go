@@ -106,7 +106,7 @@ func texts(v daemon.View, settle settling, now time.Time, former map[string]stri
 			if recent || lacksIPv4(l, x) {
 				late[l.Index] = true
 			}
-			if (l.Kind == "vlan" || roce.IsSlave(s, l)) && x.Preferred() == nil {
+			if (link.IsVLAN(l.Kind) || roce.IsSlave(s, l)) && x.Preferred() == nil {
 				continue // the GIDs of its parent, or of its bond, are not its own
 			}
 			if u := v.Governing.UnitOf(l); recent && x.V4 == nil && u != nil && u.RoCE.GIDIndex.Set && former[l.Name] != "" {

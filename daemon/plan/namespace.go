@@ -2,6 +2,7 @@ package plan
 
 import (
 	"ibnetworkd/link"
+	"ibnetworkd/roce"
 	"ibnetworkd/units"
 )
 
@@ -16,7 +17,7 @@ func (p *planner) refuseAway(index int, u *units.Unit) {
 			return
 		}
 		why := link.UnitRefusal(c.Name, path, instead, x)
-		if x.RoCE.Present && c.Kind == link.KindVLAN {
+		if x.RoCE.Present && link.IsVLAN(c.Kind) {
 			why.Text += ", nor is its [RoCE]"
 			use := "which programs in that namespace can use"
 			if p.in.Snapshot.Host.RDMAExclusive {
@@ -34,14 +35,17 @@ func (p *planner) refuseAway(index int, u *units.Unit) {
 			}
 		}
 	}
-	if parent.IsInfiniBand() || parent.Kind == link.KindVLAN {
+	if parent.IsInfiniBand() || link.IsVLAN(parent.Kind) {
 		return
 	}
 	for i := range u.VLANs {
 		if v := &u.VLANs[i]; v.NetworkNamespace.Set {
-			refuse(link.Link{Name: v.ChildName(parent.Name), Type: parent.Type, Kind: link.KindVLAN, Parent: parent.Index, Flags: parent.Flags,
-				MTU: parent.MTU, HWAddr: parent.HWAddr, VLAN: &link.VLAN{ID: v.Id.V, Protocol: uint16(v.Protocol.Or(units.VLAN8021Q))}},
-				v.Namespace(), "write MTUBytes= and the maps in [VLAN]")
+			op := roce.NewVLAN(link.TargetOf(parent), parent, v)
+			instead := "write MTUBytes= and the maps in [VLAN]"
+			if v.Kind != units.KindVLAN {
+				instead = "write MTUBytes= in [" + v.Kind.Section() + "]"
+			}
+			refuse(op.Link(parent), v.Namespace(), instead)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package kernel_test
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -103,6 +104,22 @@ func TestBytes(t *testing.T) {
 				if want := (rtnl.VLAN{ID: 8, Protocol: unix.ETH_P_8021AD, Flags: 4, Egress: map[uint32]uint32{5: 5}}); err != nil ||
 					!cmp.Equal(*v8.VLAN, want) {
 					g.Errorf("v8 is %+v, %v, want %+v", v8.VLAN, err, want)
+				}
+			}},
+			{unix.NETLINK_ROUTE, "ip link add link " + link + " name m8 address 02:00:00:00:00:07 type macvlan mode bridge", func() {
+				_ = rt.Do(rtnl.NewVLAN(rtnl.VLANSpec{Parent: eth.Index, Name: "m8", Address: mac, Kind: "macvlan", Mode: new(uint16(4))}))
+			}},
+			{unix.NETLINK_ROUTE, "ip link set dev m8 type macvlan mode private", func() {
+				m8, err := rt.LinkByName("m8", false)
+				if err != nil {
+					g.Fatal(err)
+				}
+				_ = rt.Do(rtnl.SetVLAN(m8.Index, rtnl.VLANSpec{Kind: "macvlan", Mode: new(uint16(1))}))
+			}},
+			{unix.NETLINK_ROUTE, "ip link add link " + link + " name i8 type ipvlan mode l3s private", func() {
+				err := rt.Do(rtnl.NewVLAN(rtnl.VLANSpec{Parent: eth.Index, Name: "i8", Kind: "ipvlan", Mode: new(uint16(2)), Flags: new(uint16(1))}))
+				if !errors.Is(err, unix.EBUSY) {
+					g.Errorf("an ipvlan beside a macvlan: %v", err)
 				}
 			}},
 			{unix.NETLINK_ROUTE, "dcb pfc set dev " + link + " delay 300", func() { p := pfc; p.Delay = 300; _ = dc.SetPFC(link, p) }},

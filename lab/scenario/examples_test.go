@@ -96,6 +96,15 @@ func (t trials) run(eth string) {
 		}
 		return ""
 	})
+	macvlan := t.example("67-macvlan.ibnetwork", "ens1f0np0", eth)
+	macvlan["68-macvlan-address.ibnetwork"] = t.example("68-macvlan-address.ibnetwork")["68-macvlan-address.ibnetwork"]
+	t.use(macvlan, together(t.has("job67", "10.67.0.17/24"), t.prints("ip -d link show dev job67", "macvlan mode bridge")))
+	t.use(t.example("69-ipvlan-container.ibnetwork", "ens1f0np0", eth), func() string {
+		if out := inJob(t.g, "link show job69"); !strings.Contains(out, ",UP") || !strings.Contains(out, "mode l2 bridge") {
+			return "job69 in the network namespace job: " + out + t.state(eth).Reason().Text
+		}
+		return ""
+	})
 	lag := t.example("62-roce-lag.ibnetwork", "ens1f0np0", eth, "ens1f1np1", "none")
 	lag["63-roce-lag-bond.ibnetwork"] = t.example("63-roce-lag-bond.ibnetwork")["63-roce-lag-bond.ibnetwork"]
 	t.use(lag, together(func() string { // no switch answers LACP

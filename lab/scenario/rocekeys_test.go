@@ -20,7 +20,7 @@ func TestKeysOfRoCE(t *testing.T) {
 	type want struct{ key, actual, why string } // of a key that stands for several the text is a part
 	withAndWithoutUdev(t, lab.Config{Ports: 2, Bins: []string{ibnetworkd, ibnetctl}, Files: map[string]string{
 		unitDir + "10-eth.ibnetwork": match,
-		unitDir + "20-ib.ibnetwork":  "[Match]\nIBDevice=swib0\nPort=2\n[SoftRoCE]\n[VLAN]\nId=7\n[RoCE]\nPFC=3\n",
+		unitDir + "20-ib.ibnetwork":  "[Match]\nIBDevice=swib0\nPort=2\n[SoftRoCE]\n[VLAN]\nId=7\n[MACVLAN]\nName=job0\n[RoCE]\nPFC=3\n",
 	}}, func(g *lab.G) {
 		// Where systemd runs it keeps the node description.
 		_, _ = g.Try("systemctl", "mask", "--now", "rdma-ndd.service")
@@ -112,7 +112,8 @@ func TestKeysOfRoCE(t *testing.T) {
 			check(eth, tt.text, tt.wants, tt.shows)
 		}
 		check(other, "", []want{{"RoCE", "", "is an InfiniBand link: [RoCE]"}, {"SoftRoCE", "", "is an InfiniBand link: [SoftRoCE]"},
-			{"VLAN", "", "is an InfiniBand link: [VLAN]"}}, nil)
+			{"VLAN", "", "is an InfiniBand link: the kernel makes no VLAN on IPoIB"},
+			{"MACVLAN", "", "is an InfiniBand link: the kernel makes no macvlan on IPoIB"}}, nil)
 		if out := g.Exec("rdma", "link"); strings.Contains(out, "iwarp") {
 			g.Errorf("a soft device is left behind:\n%s", out)
 		}

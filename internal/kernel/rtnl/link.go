@@ -49,7 +49,7 @@ type Link struct {
 	ParentDev string     // the name of its device on the bus: "0000:3b:00.0"
 	// IPoIB is nil unless Kind is "ipoib".
 	IPoIB *IPoIB
-	// VLAN is nil unless Kind is "vlan".
+	// VLAN is nil unless Kind is "vlan", "macvlan" or "ipvlan".
 	VLAN      *VLAN
 	SlaveKind string `json:",omitempty"` // IFLA_INFO_SLAVE_KIND: bond, vrf ...; empty without a master
 	VRFTable  uint32 `json:",omitempty"` // routing table of a link of kind vrf
@@ -67,11 +67,13 @@ type IPoIB struct {
 	UMcast bool
 }
 
-// VLAN is what the 8021q module reports of its interface.
+// VLAN is what the 8021q module reports of its interface, or macvlan (Mode) and ipvlan (Mode
+// and Flags) of theirs.
 type VLAN struct {
 	ID       uint16
 	Protocol uint16 // EtherType of the tag
-	Flags    uint32 // VLAN_FLAG_* of if_vlan.h
+	Flags    uint32 // VLAN_FLAG_* of if_vlan.h, IPVLAN_F_* of if_link.h
+	Mode     uint16 `json:",omitempty"` // MACVLAN_MODE_*, IPVLAN_MODE_* of if_link.h
 	// Ingress and Egress map priorities, nil for none; the kernel reports only
 	// those that are not mapped to 0.
 	Ingress, Egress map[uint32]uint32
@@ -134,6 +136,9 @@ const (
 	iflaVlanIngress     = 4
 	iflaVlanProtocol    = 5
 	iflaVlanQoSMapping  = 1
+	iflaMACVLANMode     = 1 // u32
+	iflaIPVLANMode      = 1 // u16
+	iflaIPVLANFlags     = 2 // u16
 	iflaVFVLANInfo      = 1 // in IFLA_VF_VLAN_LIST
 	rtextFilterVF       = 1 << 0
 	rtextFilterSkipStat = 1 << 3
@@ -317,6 +322,23 @@ func decodeLinkInfo(a nl.Attrs, l *Link, in *interner) error {
 			}
 		}
 		l.VLAN = v
+	case "macvlan":
+		l.VLAN = &VLAN{}
+		for data.Next() {
+			if data.Type() == iflaMACVLANMode {
+				l.VLAN.Mode = uint16(data.Uint32())
+			}
+		}
+	case "ipvlan":
+		l.VLAN = &VLAN{}
+		for data.Next() {
+			switch data.Type() {
+			case iflaIPVLANMode:
+				l.VLAN.Mode = data.Uint16()
+			case iflaIPVLANFlags:
+				l.VLAN.Flags = uint32(data.Uint16())
+			}
+		}
 	}
 	return data.Err()
 }

@@ -342,6 +342,51 @@ func TestVLAN(t *testing.T) {
 	}
 }
 
+// TestMACVLAN needs the macvlan and ipvlan modules; both kinds refuse a link that has the other.
+func TestMACVLAN(t *testing.T) {
+	c := dial(t)
+	a, _ := pair(t, c)
+	addr, _ := ib.ParseHWAddr("02:00:00:00:00:07")
+	mode := func(n uint16) *uint16 { return &n }
+	m := VLANSpec{Parent: a.Index, Name: "m7", Kind: "macvlan", Address: addr, Mode: mode(4)}
+	i := VLANSpec{Parent: a.Index, Name: "i7", Kind: "ipvlan", Mode: mode(0), Flags: mode(1)}
+	for _, v := range []VLANSpec{m, i} {
+		if err := c.Do(NewVLAN(v)); errors.Is(err, unix.EOPNOTSUPP) {
+			t.Skipf("the kernel has no %ss: %v", v.Kind, err)
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		is := func(want VLAN) Link {
+			t.Helper()
+			l, err := c.LinkByName(v.Name, false)
+			if err != nil || l.Kind != v.Kind || l.Parent != a.Index || l.VLAN == nil || !cmp.Equal(*l.VLAN, want) {
+				t.Fatalf("%+v, %v, want %+v", l, err, want)
+			}
+			return l
+		}
+		if v.Kind == "macvlan" {
+			if l := is(VLAN{Mode: 4}); l.Address != addr {
+				t.Errorf("its address is %s", l.Address)
+			}
+			if err := c.Do(NewVLAN(i)); !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.EOPNOTSUPP) {
+				t.Errorf("an ipvlan beside a macvlan: %v", err)
+			}
+			v.Mode = mode(1)
+		} else {
+			is(VLAN{Flags: 1})
+			v.Mode, v.Flags = mode(1), mode(2)
+		}
+		l, _ := c.LinkByName(v.Name, false)
+		do(t, c, SetVLAN(l.Index, v))
+		if v.Kind == "macvlan" {
+			is(VLAN{Mode: 1})
+		} else {
+			is(VLAN{Mode: 1, Flags: 2})
+		}
+		do(t, c, DelLink(l.Index))
+	}
+}
+
 func listen(t *testing.T, buffer int) *Events {
 	t.Helper()
 	ev, err := Listen(buffer)

@@ -1,6 +1,7 @@
 package rtnl
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -119,13 +120,17 @@ func NewIPoIBChild(c IPoIBChild) Request {
 	return encode(what, unix.RTM_NEWLINK, netlink.Create|netlink.Excl, m, nil)
 }
 
-// VLANSpec describes a VLAN link to be made. Nil and zero leave the kernel's
-// defaults.
+// VLANSpec describes a VLAN link to be made, or a macvlan or ipvlan of Kind, which have Mode and
+// Flags alone. Nil and zero leave the kernel's defaults.
 type VLANSpec struct {
 	Parent   int
 	Name     string
-	ID       uint16 // 0 to 4094
-	Protocol uint16 // EtherType of the tag: 0x8100, 0x88a8; 0 is 0x8100
+	Kind     string    // "" is vlan
+	Address  ib.HWAddr // of a macvlan
+	Mode     *uint16   // MACVLAN_MODE_* or IPVLAN_MODE_*
+	Flags    *uint16   // IPVLAN_F_*
+	ID       uint16    // 0 to 4094
+	Protocol uint16    // EtherType of the tag: 0x8100, 0x88a8; 0 is 0x8100
 	MTU      int
 	// Flags (VLAN_FLAG_* of if_vlan.h)
 	ReorderHeader, GVRP, MVRP, LooseBinding *bool
@@ -143,6 +148,9 @@ type QoSMap struct{ From, To uint32 }
 // NewVLAN makes a VLAN link.
 func NewVLAN(v VLANSpec) Request {
 	what := fmt.Sprintf("add VLAN %s with id %d on link %d", v.Name, v.ID, v.Parent)
+	if v.Kind != "" {
+		what = fmt.Sprintf("add %s %s on link %d", v.Kind, v.Name, v.Parent)
+	}
 	if v.ID > 4094 {
 		return Request{What: what, Err: fmt.Errorf("a VLAN id is 0 to 4094")}
 	}
@@ -152,7 +160,11 @@ func NewVLAN(v VLANSpec) Request {
 		ne.PutUint32(h[8:], unix.IFF_UP)
 		ne.PutUint32(h[12:], unix.IFF_UP)
 	}
-	w := nl.Build(h...).Uint32(unix.IFLA_LINK, uint32(v.Parent)).String(unix.IFLA_IFNAME, v.Name)
+	w := nl.Build(h...)
+	if v.Address.IsValid() {
+		w.Raw(unix.IFLA_ADDRESS, v.Address.Bytes())
+	}
+	w.Uint32(unix.IFLA_LINK, uint32(v.Parent)).String(unix.IFLA_IFNAME, v.Name)
 	if v.MTU != 0 {
 		w.Uint32(unix.IFLA_MTU, uint32(v.MTU))
 	}
@@ -163,7 +175,7 @@ func NewVLAN(v VLANSpec) Request {
 	return nl.NewRequest(what, unix.RTM_NEWLINK, netlink.Create|netlink.Excl, w)
 }
 
-// SetVLAN changes flags and maps of a VLAN link; what else there is in the
+// SetVLAN changes mode, flags and maps of a VLAN link or the like; what else there is in the
 // description is fixed for the life of the link. An entry To 0 takes one away.
 func SetVLAN(index int, v VLANSpec) Request {
 	m := make([]byte, sizeIfInfo)
@@ -194,8 +206,12 @@ func (v *VLANSpec) encode(w *nl.Builder, fresh bool) {
 		})
 	}
 	w.Nest(unix.IFLA_LINKINFO, func(w *nl.Builder) {
-		w.Raw(iflaInfoKind, []byte("vlan"))
+		w.Raw(iflaInfoKind, []byte(cmp.Or(v.Kind, "vlan")))
 		w.Nest(iflaInfoData, func(w *nl.Builder) {
+			if v.Kind != "" {
+				v.encodeMode(w)
+				return
+			}
 			if fresh {
 				if v.Protocol != 0 {
 					w.Raw(iflaVlanProtocol, []byte{byte(v.Protocol >> 8), byte(v.Protocol)}) // network order
@@ -209,6 +225,20 @@ func (v *VLANSpec) encode(w *nl.Builder, fresh bool) {
 			}
 		})
 	})
+}
+
+func (v *VLANSpec) encodeMode(w *nl.Builder) {
+	switch {
+	case v.Kind == "macvlan" && v.Mode != nil:
+		w.Uint32(iflaMACVLANMode, uint32(*v.Mode))
+	case v.Kind == "ipvlan":
+		if v.Mode != nil {
+			w.Uint16(iflaIPVLANMode, *v.Mode)
+		}
+		if v.Flags != nil {
+			w.Uint16(iflaIPVLANFlags, *v.Flags)
+		}
+	}
 }
 
 // DelLink removes a link that can be removed (a child, a VLAN).

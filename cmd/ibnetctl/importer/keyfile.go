@@ -100,7 +100,7 @@ func (im *importer) keyfile(f *file) {
 		return
 	default:
 		im.outside("NetworkManager", of, f.path)
-		f.refuse(whyNotIB + " (type=" + t + ")")
+		f.refuse(whyNotIB + " (type=" + t + ")" + onEthernet(t))
 		return
 	}
 	if keyfileInvalid(f, all, by) {

@@ -72,7 +72,7 @@ func (im *importer) networkd(files []*file) {
 			continue
 		}
 		if kind != "ipoib" {
-			otherLink(f, "not a P_Key interface (Kind="+kind+")")
+			otherLink(f, "not a P_Key interface (Kind="+kind+")"+onEthernet(kind))
 			continue
 		}
 		devs[dev.name] = dev

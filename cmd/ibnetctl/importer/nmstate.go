@@ -62,7 +62,7 @@ func (im *importer) nmstateOne(f *file, state *ynode) {
 			continue
 		}
 		if n.str("type") != "bond" && n.str("type") != "infiniband" && n.get("infiniband") == nil && !(n.get("type") == nil && isIB(name)) {
-			n.left(whyNotIB)
+			n.left(whyNotIB + onEthernet(strings.ReplaceAll(n.str("type"), "-", "")))
 			im.outside("nmstate", n.str("controller"), name)
 			continue
 		}

@@ -31,6 +31,15 @@ const (
 	whyNoGateway = "the unspecified address is no gateway: no default route"
 )
 
+// onEthernet says which section of a unit makes a link of a kind of ip(8) on an Ethernet link, ""
+// for none.
+func onEthernet(kind string) string {
+	if kind != "vlan" && kind != "macvlan" && kind != "ipvlan" {
+		return ""
+	}
+	return "; the unit of a RoCE link has [" + strings.ToUpper(kind) + "] for it"
+}
+
 // zone is the reason of a firewall zone.
 func (d *draft) zone(name string) string {
 	return "a firewall zone; firewall-cmd --permanent --zone=" + name + " --add-interface=" + cmp.Or(d.link, "LINK") + " sets it"

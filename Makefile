@@ -98,6 +98,7 @@ bench-sm: deps lab ## ibnetsm beside opensm on the same simulators and in one gu
 	@echo; $(GO) run ./lab/smbench sa -sim ibsim
 	@echo; $(GO) run ./lab/smbench events -only 'cut|back' ft3-972
 	@echo; $(GO) run ./lab/smbench events -runs 1
+	@echo; $(GO) run ./lab/smbench routes
 	@echo; $(GO) run ./lab/smbench scale
 	@echo; IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 30m -run 'TestManagers$$' ./lab/bench -managers | grep --line-buffered -vE '^ *(=== |--- |PASS|ok )'
 

@@ -5,6 +5,7 @@
 //	go run ./lab/smbench sa [fabric]
 //	go run ./lab/smbench events [-only 'cut|back'] [fabric]
 //	go run ./lab/smbench balance [-lanes 8] [-only REGEXP | -degraded 100] [fabric ...]
+//	go run ./lab/smbench routes [-runs 3] [ft3-46848]
 //	go run ./lab/smbench scale [ft3-46848]
 //	go run ./lab/smbench storm [ft3-46848]
 //	go run ./lab/smbench topo FABRIC
@@ -45,7 +46,7 @@ var out io.Writer = os.Stdout
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("what? up, sa, events, balance, scale, storm, conformance or topo")
+		return fmt.Errorf("what? up, sa, events, balance, routes, scale, storm, conformance or topo")
 	}
 	fs := flag.NewFlagSet(args[0], flag.ExitOnError)
 	runs := fs.Int("runs", 3, "runs of each")
@@ -73,7 +74,7 @@ func run(args []string) error {
 	o := options{runs: *runs, sim: *sim, sms: strings.Split(*sms, ","), names: fs.Args(), window: *window, only: re,
 		degraded: *degraded, seed: *seed, lanes: *lanes}
 	var t *tools
-	if args[0] != "scale" {
+	if args[0] != "scale" && args[0] != "routes" {
 		if t, err = prepare(); err != nil {
 			return err
 		}
@@ -88,6 +89,8 @@ func run(args []string) error {
 		res, err = benchSA(t, o)
 	case "balance":
 		res, err = benchBalance(t, o)
+	case "routes":
+		res, err = benchRoutes(o)
 	case "storm":
 		res, err = benchStorm(t, o)
 	case "events":
@@ -97,7 +100,7 @@ func run(args []string) error {
 	case "capture":
 		err = capture(t)
 	default:
-		err = fmt.Errorf("%q: up, sa, events, balance, scale, storm, conformance or topo", args[0])
+		err = fmt.Errorf("%q: up, sa, events, balance, routes, scale, storm, conformance or topo", args[0])
 	}
 	if *js != "" && res != nil {
 		b, jerr := json.MarshalIndent(res, "", " ")

@@ -201,6 +201,8 @@ func (r *Routes) choices(h *Hop, sw int32, dlid ib.LID) {
 		h.Choices = append(h.Choices, Choice{c, n})
 	}
 	switch {
+	case !slices.Contains(among, num) && len(legal) > 0 && r.further(dlid):
+		h.Why = fmt.Sprintf("not among %s, which %s: paths to the LIDs of a port have fewer switches in common this way", some(among), rule)
 	case !slices.Contains(among, num) && r.Engine == route.Layered:
 		h.Why = "not on a shortest way; " + some(among) + " would be, but that could close a credit loop in the layers"
 	case !slices.Contains(among, num) && len(legal) == 0:
@@ -220,6 +222,17 @@ func (r *Routes) choices(h *Hop, sw int32, dlid ib.LID) {
 	if len(legal) > 0 && len(barred) > 0 && slices.Contains(among, num) {
 		h.Why += fmt.Sprintf("; %s would lead nearer, but that could close a credit loop", some(barred))
 	}
+	if avoided := v.Avoided(sw, dlid); len(avoided) > 0 {
+		h.Why += fmt.Sprintf("; %s would lead nearer if no switch were drained", some(avoided))
+	}
+}
+
+// further reports whether a LID is not the first of its port.
+func (r *Routes) further(lid ib.LID) bool {
+	return slices.ContainsFunc(r.Fabric.EndPorts, func(e int32) bool {
+		p := &r.Fabric.Ports[e]
+		return p.LID < lid && int(lid) < int(p.LID)+p.LMC.Count()
+	})
 }
 
 // spread is the least and the most flows on the ports that were not taken.

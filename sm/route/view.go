@@ -17,6 +17,7 @@ type View struct {
 	of    []int32 // by LID: the switch that delivers it
 	legal engine  // nil where the engine is not known
 	short minHop
+	whole minHop // short with the links that the engine was to avoid
 }
 
 // NewView measures the tables of a result. With an empty Engine, as of tables
@@ -28,6 +29,8 @@ func NewView(f, seen *fabric.Fabric, weights []guidfile.Weight, r *Result) *View
 	v.flows, v.Load = v.g.measure(r.LFT)
 	g := newGraph(seen)
 	_ = g.weighHops(weights) // GUIDs that the fabric lacks are in the warnings of r
+	v.whole.g = newGraph(f)
+	_ = v.whole.g.weighHops(weights)
 	v.of, v.short = make([]int32, g.top+1), minHop{g: g}
 	for i := range v.of {
 		v.of[i] = fabric.None
@@ -104,13 +107,22 @@ func (v *View) Choices(sw int32, lid ib.LID) (legal, nearer []uint8) {
 	}
 	d := v.of[lid]
 	if v.legal != nil {
-		legal = v.ports(v.legal, sw, d)
+		legal = ports(v.short.g, v.legal, sw, d)
 	}
-	return legal, v.ports(&v.short, sw, d)
+	return legal, ports(v.short.g, &v.short, sw, d)
 }
 
-func (v *View) ports(e engine, sw, d int32) (out []uint8) {
-	g := v.short.g
+// Avoided are the ports that would lead one hop nearer if the engine had not been to avoid links.
+func (v *View) Avoided(sw int32, lid ib.LID) []uint8 {
+	if int(lid) >= len(v.of) || v.of[lid] == fabric.None || v.of[lid] == sw {
+		return nil
+	}
+	d := v.of[lid]
+	nearer := ports(v.short.g, &v.short, sw, d)
+	return slices.DeleteFunc(ports(v.whole.g, &v.whole, sw, d), func(p uint8) bool { return slices.Contains(nearer, p) })
+}
+
+func ports(g *graph, e engine, sw, d int32) (out []uint8) {
 	c := newCandidates(g)
 	e.towards(d, c)
 	for _, l := range c.of(sw) {

@@ -239,7 +239,7 @@ func TestEngineLeft(t *testing.T) {
 		added bool
 	}{
 		{route.FatTree, tree, at[0], true},
-		{route.DOR, gen.Torus([]int{5, 5}, 2), fabric.None, false},
+		{route.DOR, gen.Torus([]int{6, 6}, 2), fabric.None, false},
 	} {
 		inWorld(t, c.f, simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 			if !c.added {

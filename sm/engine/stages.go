@@ -176,7 +176,7 @@ func (w *sweep) routeOptions(g *fabric.Fabric) (opt route.Options, q *qos.Option
 		inUse, fewest := w.lanesInUse()
 		q = &qos.Options{MaxVLs: q.MaxVLs, Weights: q.Weights, High: q.High, InUse: inUse}
 		if w.regained {
-			opt.Order = nil // routes without enough lanes are no order to keep
+			opt.Order, opt.Before = nil, "" // routes without enough lanes are no order to keep
 		}
 		if len(s.prog.noVLs) == 0 {
 			opt.Layers = min(levels(q), fewest)

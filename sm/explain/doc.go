@@ -51,7 +51,7 @@ func (r *Routes) View() *route.View {
 
 // Options are how the subnet manager that routes is configured.
 type Options struct {
-	Route      route.Options // the engine and hints; Previous, Order and Layers are set by Compute
+	Route      route.Options // the engine and hints; Previous, Order, Before and Layers are set by Compute
 	Drained    []ib.GUID     // switches that routes avoid
 	LMC        *ib.LMC       // of adapter ports; nil leaves each port its own
 	QoS        bool
@@ -68,9 +68,9 @@ func Compute(f *fabric.Fabric, opt Options, previous *Routes) (*Routes, error) {
 	}
 	f = lid.Assign(f, nil, lo).Fabric
 	ro := opt.Route
-	ro.Previous, ro.Order, ro.Layers = nil, nil, 0
+	ro.Previous, ro.Order, ro.Before, ro.Layers = nil, nil, "", 0
 	if previous != nil {
-		ro.Previous, ro.Order = carried(previous, f), previous.Order
+		ro.Previous, ro.Order, ro.Before = carried(previous, f), previous.Order, previous.Engine
 		at := previous.Fabric.SwitchGUIDs()
 		ro.SL, ro.Trunk = previous.SL.Carry(at, f), route.CarryTrunk(previous.Trunk, at, f)
 	}

@@ -51,7 +51,12 @@ func (b *builder) assign(r *Result, e engine) {
 	if len(t.load) > 0 {
 		r.Worst = float64(slices.Max(t.load)) / 16
 	}
-	if n := t.lost - b.apart; n > 0 {
+	b.unjoined(r, t.lost)
+}
+
+// unjoined warns of pairs of switches that have no path.
+func (g *graph) unjoined(r *Result, lost int) {
+	if n := lost - g.apart; n > 0 {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%d pairs of switches have no path between them", n))
 	}
 }

@@ -59,7 +59,8 @@ type Options struct {
 	SL Layers
 	// Trunk is Result.Trunk of the tables in force, by switch index of the fabric.
 	Trunk []uint8
-	// Before is the engine of the tables in force; it is only for Result.NoTree.
+	// Before is the engine of the tables in force, if it is known: for Result.NoTree, and to
+	// keep dimension order where cables go.
 	Before string
 	// Layers is how many service levels the caller gives lanes of their
 	// own; 0 means 1. With several, paths through a torus are the shortest,
@@ -386,7 +387,7 @@ func (b *builder) auto(r *Result, opt Options) {
 		return
 	}
 	*r = Result{NumLayers: 1}
-	b.upDown(r)
+	b.irregular(r, opt)
 }
 
 // open makes tables by dimension order, or on layers where these are better. It is false
@@ -422,6 +423,10 @@ func (b *builder) upDown(r *Result) {
 		return
 	}
 	r.Engine = UpDown
+	if b.prior != nil && !b.several() {
+		b.keep(r, nil, b.fresh)
+		return
+	}
 	b.ordered(r, b.searched())
 }
 

@@ -9,6 +9,6 @@
 //
 // Everything is a pure function of the fabric and of the tables of the last
 // sweep, which serve as a hint: an entry that is still a good choice stays, so
-// that a cut link rewrites few blocks. On large fabrics some steps use a second processor,
+// that a cut link rewrites few blocks, and tables whose shape it breaks are patched. On large fabrics some steps use a second processor,
 // with the same result.
 package route

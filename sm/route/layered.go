@@ -137,11 +137,11 @@ func (b *builder) better(r *Result, opt Options) bool {
 	if err != nil {
 		return false
 	}
-	gain := layeredGain
+	gain, whole := layeredGain, b.holed()
 	switch {
 	case opt.SL != nil:
 		gain = 1
-	case len(opt.Order) > 0:
+	case len(opt.Order) > 0, opt.Before == DOR && opt.SL == nil && b.inForce() && b.along(whole):
 		gain = layeredLater
 	}
 	if r.Engine == DOR && float64(b.bound())/16 > gain*r.Worst {
@@ -155,10 +155,19 @@ func (b *builder) better(r *Result, opt Options) bool {
 	case base != nil:
 		relieved = y.Worst <= gain*base.Worst
 	}
+	if relieved && r.Engine != DOR {
+		if one := b.around(whole); one != nil {
+			most := float64(one.worst()) / 16
+			if gain == layeredLater {
+				most *= gain
+			}
+			relieved = y.Worst <= most
+		}
+	}
 	switch {
 	case relieved:
 		*r = y
-	case r.Engine != DOR && b.prior == nil && !b.inForce():
+	case r.Engine != DOR && b.prior == nil && !b.inForce() && whole == nil:
 		*r = *base
 	default:
 		return false

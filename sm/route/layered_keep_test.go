@@ -33,7 +33,7 @@ func toLayers(c gen.Case) route.Options {
 
 // hinted is opt with a result in force.
 func hinted(opt route.Options, r *route.Result) route.Options {
-	opt.Previous, opt.SL, opt.Order, opt.Trunk = r.LFT, r.SL, r.Order, r.Trunk
+	opt.Previous, opt.SL, opt.Order, opt.Trunk, opt.Before = r.LFT, r.SL, r.Order, r.Trunk, r.Engine
 	return opt
 }
 

@@ -16,10 +16,8 @@ const (
 	// same.
 	rowsNear = 1.05
 	// rowsLater is how many times the flows over the busiest link tables in force may have that
-	// stay, rowsOther that where others have another order of dimensions and so hardly an entry
-	// in common, and rowsSame the part of the entries by which their order is known.
+	// stay, and rowsSame the part of the entries by which their order is known.
 	rowsLater = 1.1
-	rowsOther = 1.2
 	rowsSame  = 0.8
 	// rowsAlike is how much smaller that part may be with classes of another kind.
 	rowsAlike = 0.1
@@ -359,9 +357,9 @@ func (g *graph) following(c *candidates, dests []dest, lft [][]uint8) (all, same
 	return all, same
 }
 
-// follow reports whether tables go through rows everywhere on the way to the first LID of each
-// port.
-func (g *graph) follow(e *rows, lft [][]uint8) bool {
+// follow reports whether tables have no entry on the way to the first LID of each port but
+// those that an engine allows.
+func (g *graph) follow(e engine, lft [][]uint8) bool {
 	c := newCandidates(g)
 	for d, dests := range g.dests {
 		c.reset()
@@ -399,7 +397,15 @@ func (b *builder) product(r *Result, list []*rows, settled bool) {
 	case b.prior != nil:
 		stays = 1 / rowsLater
 	}
-	pos, large := updn.searched(), b.pairs() > stackedPairs
+	large := b.pairs() > stackedPairs
+	if !large && updn.prev != nil && b.prior != nil && !b.several() {
+		y := Result{NumLayers: 1}
+		if updn.upDown(&y); r.Worst > stays*y.Worst {
+			*r = y
+		}
+		return
+	}
+	pos := updn.searched()
 	if large && score <= stays*newFluid(b.graph).score(newUpDown(b.graph, pos)) {
 		return
 	}
@@ -468,11 +474,8 @@ func (b *builder) through(r *Result, list []*rows, settled bool) (score float64,
 			break
 		}
 		y, stays := Result{Engine: DOR, NumLayers: 1}, 1.0
-		switch {
-		case kept && slices.Contains(followed, e):
+		if kept {
 			stays = rowsLater
-		case kept:
-			stays = rowsOther
 		}
 		if from.assign(&y, e); i == 0 && !kept || stays*y.Worst < r.Worst {
 			*r, kept = y, false

@@ -296,7 +296,7 @@ func entriesBetween(f, g *fabric.Fabric, first, second [][]uint8) (must, changed
 				continue
 			}
 			p := old[s][lid]
-			if q := g.Port(g.Switches[s].Node, p); p != 0 && (q == fabric.None || g.Ports[q].Peer == fabric.None) {
+			if q := g.Port(g.Switches[s].Node, p); p != 0 && p != route.NoPort && (q == fabric.None || g.Ports[q].Peer == fabric.None) {
 				must++
 			}
 			if second[s][lid] != p {

@@ -49,7 +49,10 @@ func NewView(f, seen *fabric.Fabric, weights []guidfile.Weight, r *Result) *View
 			for s, p := range g.placesOf(r.Order) {
 				pos[s] = int32(p)
 			}
-			v.legal = newUpDown(g, pos)
+			// After a change entries may leave the order.
+			if e := newUpDown(g, pos); r.Engine == FatTree || g.follow(e, r.LFT) {
+				v.legal = e
+			}
 		}
 	case DOR:
 		t := g.grid()

@@ -1,0 +1,94 @@
+package route_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/sm/fabric"
+	"ibnetworkd/sm/route"
+)
+
+// A torus without a cable keeps dimension order unless up/down is better: few entries change
+// beyond those that led over the cable, a second sweep changes none, and with the cable back no
+// link is busier than before.
+func TestTorusCut(t *testing.T) {
+	for _, c := range []struct {
+		dims []int
+		most float64 // entries that change, over those that must
+		left float64 // part of the cables without which up/down is better
+	}{{[]int{5, 5}, 2, 0}, {[]int{6, 6}, 3, 0.6}, {[]int{8, 8}, 3, 0}} {
+		f := gen.LIDs(gen.Torus(c.dims, 2), 0)
+		if testing.Short() && len(f.Switches) > 36 {
+			continue
+		}
+		whole, _ := build(t, "whole", f, route.Options{})
+		cut, left, must, changed, redone := 0, 0, 0, 0, 0
+		most, least := 0.0, 0.0
+		list := cables(f)
+		for i := 0; i < len(list); i += 1 + 22*every {
+			name := fmt.Sprintf("%v without cable %d", c.dims, i)
+			g := f.Clone()
+			p := list[i]
+			q := g.Ports[p].Peer
+			g.Ports[p].Peer, g.Ports[q].Peer = fabric.None, fabric.None
+			r, l := build(t, name, g, route.Options{Previous: whole.LFT})
+			fresh, full := build(t, name, g, route.Options{})
+			updn, _ := route.Build(g, route.Options{Engine: route.UpDown})
+			m, n := entriesBetween(f, g, whole.LFT, r.LFT)
+			_, all := entriesBetween(f, g, whole.LFT, fresh.LFT)
+			cut++
+			if r.Engine == route.DOR {
+				must, changed, redone = must+m, changed+n, redone+all
+			} else {
+				left++
+			}
+			most, least = max(most, l.Worst), max(least, full.Worst)
+			if l.Worst > 1.05*updn.Worst || l.Worst > 1.05*full.Worst || naiveLoop(g, r.LFT) {
+				t.Errorf("%s: %s, %.0f flows on a link, %.0f from nothing, %.0f with updn", name, r.Engine, l.Worst, full.Worst, updn.Worst)
+			}
+			next, _ := build(t, name, g, route.Options{Previous: r.LFT, Order: r.Order})
+			if blocks(r.LFT, next.LFT) > 0 || next.Engine != r.Engine {
+				t.Errorf("%s: a second sweep changes %d blocks", name, blocks(r.LFT, next.LFT))
+			}
+			back, _ := build(t, name, f, route.Options{Previous: r.LFT})
+			_, again := entriesBetween(f, f, r.LFT, back.LFT)
+			if back.Engine != route.DOR || back.Worst > whole.Worst || again > 2*n+20 {
+				t.Errorf("%s: %s at the repair, %.0f flows on a link, %.0f before; %d entries change", name, back.Engine, back.Worst,
+					whole.Worst, again)
+			}
+		}
+		t.Logf("%v: without %d cables of %d it is updn; else %d entries led over the cables, %d change, %d from nothing; up to %.0f flows "+
+			"on a link, %.0f from nothing, %.0f before", c.dims, left, cut, must, changed, redone, most, least, whole.Worst)
+		if float64(changed) > c.most*float64(must) || float64(left) > c.left*float64(cut) {
+			t.Errorf("%v: without %d cables of %d it is updn; else %d entries led over the cables, %d change", c.dims, left, cut, must, changed)
+		}
+	}
+}
+
+// When more and more cables of a torus go, tables stay within a tenth of those from nothing
+// after each, and change few entries while they keep dimension order.
+func TestTorusCuts(t *testing.T) {
+	for seed := range uint64(1 + 1/every) {
+		f := gen.LIDs(gen.Torus([]int{6, 6}, 2), 0)
+		r, _ := build(t, "whole", f, route.Options{})
+		rnd := rand.New(rand.NewPCG(seed, 5))
+		for n := range 6 {
+			g := cut(f, rnd, 1)
+			if !gen.Whole(g) {
+				break
+			}
+			name := fmt.Sprintf("seed %d, %d out", seed, n+1)
+			next, l := build(t, name, g, route.Options{Previous: r.LFT, Order: r.Order, Before: r.Engine})
+			fresh, full := build(t, name, g, route.Options{})
+			must, changed := entriesBetween(f, g, r.LFT, next.LFT)
+			t.Logf("%s: %s, %d entries led over the cable, %d change; %.0f flows on a link, %s %.0f from nothing", name, next.Engine, must,
+				changed, l.Worst, fresh.Engine, full.Worst)
+			if l.Worst > 1.1*full.Worst+1 || naiveLoop(g, next.LFT) {
+				t.Errorf("%s: %.0f flows on a link, %.0f from nothing", name, l.Worst, full.Worst)
+			}
+			f, r = g, next
+		}
+	}
+}

@@ -47,8 +47,10 @@ func TestPeers(t *testing.T) {
 	if !*peers && !lab.InGuest() {
 		t.Skip("a look at other tools: make bench-peers")
 	}
+	server := debs(t, dnsmasqPackages...)
 	t.Run("networkd", func(t *testing.T) {
-		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 6, Units: []string{"systemd-networkd.service"},
+		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 6, Timeout: 15 * time.Minute, Bins: server,
+			Units: []string{"systemd-networkd.service"},
 			Files: map[string]string{
 				unitDir + "10-ib1.network": "[Match]\nName=ib1\n[Link]\nMTUBytes=65520\n[IPoIB]\nMode=connected\n[Network]\n" +
 					"Address=10.1.0.1/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n",
@@ -64,7 +66,7 @@ func TestPeers(t *testing.T) {
 			}}, peerNetworkd)
 	})
 	t.Run("NetworkManager", func(t *testing.T) {
-		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 3}, peerNetworkManager)
+		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 3, Timeout: 15 * time.Minute, Bins: server}, peerNetworkManager)
 	})
 	t.Run("ifupdown", func(t *testing.T) {
 		lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2}, peerIfupdown)
@@ -84,6 +86,7 @@ func TestPeers(t *testing.T) {
 const peerNeighbor = "80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:de"
 
 func peerNetworkd(g *lab.G) {
+	unpack(g)
 	words := func(link string) string {
 		out, _ := g.Try("networkctl", "status", "--no-pager", "-n", "0", link)
 		return strings.TrimSpace(grep(out, "State:"))
@@ -205,6 +208,7 @@ func peerNextHops(g *lab.G, words func(string) string) {
 }
 
 func peerNetworkManager(g *lab.G) {
+	unpack(g)
 	g.Opensm(lab.SM{})
 	profile := func(name, text string) {
 		path := "/etc/NetworkManager/system-connections/" + name + ".nmconnection"

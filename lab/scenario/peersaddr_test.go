@@ -49,21 +49,25 @@ func peerNetworkdAddresses(g *lab.G, words, log func() string) {
 	statement(g, "N12", "a VRF by a .netdev file and VRF= works", set && within(10*time.Second, func() bool {
 		return strings.Contains(route(), "10.6.0.0/24 dev ib0") && strings.Contains(route(), "master red")
 	}), route())
+	peerNetworkdLeases(g)
+}
+
+// activated writes a profile and activates it.
+func activated(g *lab.G, name, text string) string {
+	path := "/etc/NetworkManager/system-connections/" + name + ".nmconnection"
+	g.Write(path, text)
+	if err := os.Chmod(path, 0o600); err != nil {
+		g.Fatal(err)
+	}
+	g.Exec("nmcli", "connection", "load", path)
+	out, _ := g.Try("nmcli", "-w", "40", "connection", "up", name)
+	return strings.TrimSpace(out)
 }
 
 // peerNetworkManagerAddresses does so with profiles for ib0, one after the other.
 func peerNetworkManagerAddresses(g *lab.G) {
 	otherHost(g, "ib2", "10.5.0.1/24")
-	activate := func(name, text string) string {
-		path := "/etc/NetworkManager/system-connections/" + name + ".nmconnection"
-		g.Write(path, text)
-		if err := os.Chmod(path, 0o600); err != nil {
-			g.Fatal(err)
-		}
-		g.Exec("nmcli", "connection", "load", path)
-		out, _ := g.Try("nmcli", "-w", "40", "connection", "up", name)
-		return strings.TrimSpace(out)
-	}
+	activate := func(name, text string) string { return activated(g, name, text) }
 	const head = "type=infiniband\ninterface-name=ib0\nautoconnect=false\n"
 	const tail = "[infiniband]\ntransport-mode=datagram\n[ipv6]\nmethod=disabled\n[ipv4]\n"
 	said := activate("ll", "[connection]\nid=ll\n"+head+tail+"method=link-local\n")
@@ -86,4 +90,5 @@ func peerNetworkManagerAddresses(g *lab.G) {
 	}
 	statement(g, "M8", "an address with dad-timeout=3000 is not set, whether another host has it or not, and the profile is activated", gone,
 		evidence)
+	peerNetworkManagerLeases(g, activate)
 }

@@ -1,6 +1,11 @@
 package route
 
-import "container/heap"
+import (
+	"container/heap"
+	"slices"
+
+	"ibnetworkd/sm/fabric"
+)
 
 const (
 	// boundStarts is from how many switches sets are grown for bound; boundWork bounds it on
@@ -10,15 +15,12 @@ const (
 )
 
 // bound is a load that some link has at least: all flows between a set of switches and
-// the others have to pass the links between these. The sets are single switches, and what
+// the others of its connected part have to pass the links between these. The sets are single switches, and what
 // grows from some by the switch that has the largest part of its links into the set: so a
 // group of a DragonFly is whole before another one begins.
 func (g *graph) bound() (most int64) {
-	pulls := int64(0)
-	for _, n := range g.pull {
-		pulls += n
-	}
 	in := make([]bool, g.n)
+	part, all := g.parts()
 	var hosts, pull int64
 	var share float64 // of the links between the set and the rest, in those of the fastest
 	add := func(s int32) {
@@ -32,8 +34,8 @@ func (g *graph) bound() (most int64) {
 				share += 1 / float64(g.cost[l])
 			}
 		}
-		if share > 1e-6 {
-			most = max(most, int64(float64(max(hosts*(pulls-pull), pull*(g.hostSum-hosts)))/share))
+		if p := all[part[s]]; share > 1e-6 {
+			most = max(most, int64(float64(max(hosts*(p.pull-pull), pull*(p.hosts-hosts)))/share))
 		}
 	}
 	var starts []int32
@@ -53,6 +55,38 @@ func (g *graph) bound() (most int64) {
 		hosts, pull, share = 0, 0, 0
 	}
 	return most
+}
+
+// population is how many hosts a connected part of the graph has, and how many flows each
+// host sends to it.
+type population struct{ hosts, pull int64 }
+
+// parts says to which connected part each switch belongs.
+func (g *graph) parts() (part []int32, all []population) {
+	part = slices.Repeat([]int32{fabric.None}, g.n)
+	var queue []int32
+	for first := range int32(g.n) {
+		if part[first] != fabric.None {
+			continue
+		}
+		p := int32(len(all))
+		all = append(all, population{})
+		part[first] = p
+		for queue = append(queue[:0], first); len(queue) > 0; {
+			s := queue[len(queue)-1]
+			queue = queue[:len(queue)-1]
+			all[p].hosts += g.hosts[s]
+			all[p].pull += g.pull[s]
+			a, b := g.neighbours(s)
+			for _, t := range g.peer[a:b] {
+				if part[t] == fabric.None {
+					part[t] = p
+					queue = append(queue, t)
+				}
+			}
+		}
+	}
+	return part, all
 }
 
 // grown is the order in which a set grows from a switch.

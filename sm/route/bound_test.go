@@ -75,3 +75,11 @@ func TestBound(t *testing.T) {
 		}
 	}
 }
+
+// Where cables cut off a part of the fabric, no flows go there.
+func TestBoundOfParts(t *testing.T) {
+	r, err := route.Build(gen.LIDs(gen.Uneven(2, 40, 5, 2, 96), 0), route.Options{})
+	if err != nil || r.Bound > r.Worst {
+		t.Errorf("a bound of %.0f, %.0f flows on a link, %v", r.Bound, r.Worst, err)
+	}
+}

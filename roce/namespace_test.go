@@ -54,6 +54,28 @@ func TestMACVLANElsewhere(t *testing.T) {
 	}
 }
 
+// Beside a macvlan that another program moved on, or that was not seen yet, no other one is made under its name:
+// the record has one of a name.
+func TestMACVLANLost(t *testing.T) {
+	for _, state := range []string{"moved on", "not seen"} {
+		s, st := system()
+		m := link.Moved{Made: link.Made{Kind: "macvlan", Name: "m", On: 2}, NSID: -1, Namespace: "/run/netns/job"}
+		s.Card, s.Namespaces = st, []link.Namespace{{Path: "/run/netns/job", ID: 3}, {Path: "/run/netns/two", ID: 4}}
+		if state == "moved on" {
+			m.NSID, m.Index = 3, 20
+			s.Moved = []link.MovedLink{{Made: m.Made, NSID: 3, Lost: &link.Lost{Path: "/run/netns/x", NSID: 5, Index: 8, Name: "m"}}}
+		}
+		for _, text := range []string{"[MACVLAN]\nName=m\n", "[MACVLAN]\nName=m\nNetworkNamespace=two\n"} {
+			b, u := link.NewBuilder(s, &link.Record{Moved: []link.Moved{m}}, nil), unit(t, text)
+			PlanRemovals(b, func(i int) (*units.Unit, bool) { return u, i == 2 })
+			Plan(b, 2, u)
+			if a := b.Attributes(2)[0]; len(b.Plan.Steps) != 0 || a.Why.Code != link.CodeMoved {
+				t.Errorf("%s: %q: %v, %+v", state, text, b.Plan.Steps, a)
+			}
+		}
+	}
+}
+
 // A VLAN with NetworkNamespace= waits for it, is made there, and made again where the unit
 // or what exists changes; each edit takes one plan.
 func TestVLANElsewhere(t *testing.T) {

@@ -67,7 +67,7 @@ func TestRemovals(t *testing.T) {
 	}
 }
 
-// What is re-created under another name, number or tag finds its place free: each
+// What is re-created under another name, number, tag or kind finds its place free: each
 // edit of a unit takes one plan.
 func TestEdits(t *testing.T) {
 	s, st := system()
@@ -86,7 +86,8 @@ func TestEdits(t *testing.T) {
 			switch o := x.Op.(type) {
 			case AddVLAN:
 				if slices.ContainsFunc(s.Links, func(l link.Link) bool {
-					return l.Name == o.Name || l.VLAN != nil && l.VLAN.ID == o.VLAN.Id.V && l.VLAN.Protocol == uint16(o.VLAN.Protocol.Or(units.VLAN8021Q))
+					return l.Name == o.Name || l.Kind == "vlan" && o.VLAN.Kind == units.KindVLAN &&
+						l.VLAN.ID == o.VLAN.Id.V && l.VLAN.Protocol == uint16(o.VLAN.Protocol.Or(units.VLAN8021Q))
 				}) {
 					t.Errorf("%s: file exists", o)
 				}
@@ -120,6 +121,12 @@ func TestEdits(t *testing.T) {
 			"vlan id 8", "ip link add link eth0 name c type vlan id 7"}},
 		{"OK another tag", fmt.Sprintf(vlan, "b", 8, "Protocol=802.1ad\n"), []string{"ip link delete b", "ip link delete c",
 			"ip link add link eth0 name b type vlan protocol 802.1ad id 8"}},
+		{"OK a macvlan of its name", "[MACVLAN]\nName=b\nMode=passthru\n", []string{"ip link delete b",
+			"ip link add link eth0 name b type macvlan mode passthru"}},
+		{"OK another mode", "[MACVLAN]\nName=b\nMode=bridge\n", []string{"ip link delete b",
+			"ip link add link eth0 name b type macvlan mode bridge"}},
+		{"OK an ipvlan of its name", "[IPVLAN]\nName=b\n", []string{"ip link delete b",
+			"ip link add link eth0 name b type ipvlan mode l2 bridge"}},
 		{"OK a soft device", fmt.Sprintf(soft, "rxe", "r"), []string{"ip link delete b", "rdma link add r type rxe netdev eth0"}},
 		{"OK its name", fmt.Sprintf(soft, "rxe", "q"), []string{"rdma link delete r", "rdma link add q type rxe netdev eth0"}},
 		{"OK its driver", fmt.Sprintf(soft, "siw", "q"), []string{"rdma link delete q", "rdma link add q type siw netdev eth0"}},

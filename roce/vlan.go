@@ -17,18 +17,27 @@ func (p *planner) vlans() {
 		v := &p.u.VLANs[i]
 		op := NewVLAN(on, p.l, v)
 		name, kind, section := op.Name, v.Kind.String(), v.Kind.Section()
-		made := link.Made{Kind: kind, Name: name, On: p.index}
 		a := link.Attribute{Name: section, Wanted: vlanText(name, v)}
 		if v.NetworkNamespace.Set {
 			a.Wanted += " in network namespace " + link.NamespaceName(v.Namespace())
 		}
 		c, ok := p.b.Base.LinkByName(name)
-		if back := ok && v.NetworkNamespace.Set && p.made(made); !ok || back {
+		if ok && p.leaves(c) {
+			if c.Kind == kind && c.VLAN != nil {
+				have := vlanAsIs(v, c.VLAN)
+				a.Actual = vlanText(name, &have)
+			}
+			if p.stays(a, DelVLAN{On: op.On, Name: name, Kind: v.Kind}) {
+				continue
+			}
+			ok = false
+		}
+		if !ok {
 			if why := p.received(v.Kind); why != (link.Reason{}) {
 				p.block(a, op, why)
 				continue
 			}
-			p.vlanElsewhere(a, op, back)
+			p.vlanElsewhere(a, op)
 			continue
 		}
 		if c.Kind != kind || c.Parent != p.index || c.VLAN == nil {
@@ -55,12 +64,16 @@ func (p *planner) vlans() {
 				DropEgress:  extra(c.VLAN.Egress, v.EgressQOSMaps),
 			}
 			p.reach(a, a.Actual == a.Wanted, set)
-		case !p.made(made):
+		default:
 			p.block(a, op, p.otherTag(name, v, c.VLAN))
-		case !p.stays(a, DelVLAN{On: op.On, Name: name, Kind: v.Kind}):
-			p.reach(a, false, op)
 		}
 	}
+}
+
+// leaves reports that PlanRemovals deletes an interface, whose name is then free.
+func (p *planner) leaves(c *link.Link) bool {
+	made := link.Made{Kind: c.Kind, Name: c.Name, On: p.index}
+	return link.IsVLAN(c.Kind) && c.Parent == p.index && p.made(made) && !wantsVLAN(p.u, p.l.Name, c)
 }
 
 // otherTag says that a VLAN or the like of others cannot become what a unit asks for.
@@ -92,19 +105,16 @@ func (p *planner) received(k units.VLANKind) link.Reason {
 		Next: "write [" + k.Section() + "] into a unit with [Match] Name=" + m.Name}
 }
 
-// vlanElsewhere plans a VLAN or the like that does not exist here. back is one of this daemon's,
-// for the network namespace of its unit, which PlanRemovals deletes.
-func (p *planner) vlanElsewhere(a link.Attribute, op AddVLAN, back bool) {
+// vlanElsewhere plans a VLAN or the like that does not exist here, or not after PlanRemovals.
+func (p *planner) vlanElsewhere(a link.Attribute, op AddVLAN) {
 	v := op.VLAN
-	if back && p.stays(a, DelVLAN{On: op.On, Name: op.Name, Kind: v.Kind}) {
-		return
-	}
+	made, _ := op.Makes()
 	differs := false
 	if done := p.b.PlanElsewhere(link.Elsewhere{Parent: p.l, Name: op.Name, Namespace: v.Namespace(),
 		Section: v.Kind.Section(), Kind: v.Kind.String(),
 		Is: func(m link.Moved) bool { return isVLAN(m, &v, p.l.Name) },
 		Clashes: func(m link.Moved) bool {
-			return m.Tag != link.VLANTag{} && m.Tag == tagOf(&v) || m.Name == op.Name && m.Namespace == v.Namespace()
+			return m.Tag != link.VLANTag{} && m.Tag == tagOf(&v) || m.Made == made || m.Name == op.Name && m.Namespace == v.Namespace()
 		},
 		Text: func(m link.Moved, x *link.MovedLink) string {
 			if x == nil || x.VLAN == nil {

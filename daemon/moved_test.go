@@ -257,3 +257,17 @@ func TestPortOfChildWithoutParent(t *testing.T) {
 		t.Errorf("with its parent: %+v", st)
 	}
 }
+
+// A VLAN or the like in another network namespace is the one that was made only if its parent is not in that
+// namespace: links of both can have one index.
+func TestFitsElsewhere(t *testing.T) {
+	for _, kind := range []string{"vlan", "macvlan", "ipvlan"} {
+		m := link.Moved{Made: link.Made{Kind: kind, Name: "job0", On: 2}, NSID: 3, Namespace: "/run/netns/job"}
+		for _, elsewhere := range []bool{false, true} {
+			l := rtnl.Link{Index: 5, Name: "job0", Kind: kind, Parent: 2, ParentElsewhere: elsewhere, VLAN: &rtnl.VLAN{}}
+			if got := fits(m, &l); got != elsewhere {
+				t.Errorf("%s, parent elsewhere %v: %v", kind, elsewhere, got)
+			}
+		}
+	}
+}

@@ -114,10 +114,10 @@ func (o *Observer) movedLink(m link.Moved, deleted bool) (x link.MovedLink, ok b
 }
 
 // fits reports whether a link of another network namespace has what identifies one that
-// was moved.
+// was moved. The index of a parent in that namespace is none of this one.
 func fits(m link.Moved, l *rtnl.Link) bool {
 	x := dumped(l)
-	return m.Fits(l.Kind, l.Parent, x.IPoIB, x.VLAN)
+	return (l.ParentElsewhere || !link.IsVLAN(m.Kind)) && m.Fits(l.Kind, l.Parent, x.IPoIB, x.VLAN)
 }
 
 // lost says of a link that is not in the network namespace of its unit where it is instead,
@@ -135,7 +135,7 @@ func (o *Observer) lost(s *link.Snapshot, m link.Moved, sc Scope) *link.Lost {
 	}
 	is := func(l *rtnl.Link) bool {
 		if link.IsVLAN(m.Kind) {
-			return l.Name == m.Name && l.ParentElsewhere && fits(m, l)
+			return l.Name == m.Name && fits(m, l)
 		}
 		return fits(m, l) && l.Address.GUID() == parent.HWAddr.GUID()
 	}

@@ -281,8 +281,12 @@ func (b *Builder) movedState(m Moved) (state string, why Reason) {
 		return "", Reason{Code: CodeMoved, Text: fmt.Sprintf("%s did not come back from network namespace %s, which has ended", m.Name, name),
 			Next: "ibnetctl reconfigure " + parent.Name + " makes another one"}
 	case m.Index != 0 && (ns == nil || ns.ID != m.NSID):
+		then := "the link then comes back"
+		if IsVLAN(m.Kind) {
+			then = "the link is then made again"
+		}
 		return "", Reason{Code: CodeMoved, Text: fmt.Sprintf("%s is in a network namespace that had the name %s before", m.Name, name),
-			Next: "end the processes in it (lsns --type=net); the link then comes back"}
+			Next: "end the processes in it (lsns --type=net); " + then}
 	case x != nil && !x.Up:
 		why = Reason{Code: CodeLinkDown, Text: fmt.Sprintf("%s is down in network namespace %s", m.Name, name),
 			Next: InNamespace(m.Namespace, "link set "+cmp.Or(x.Called, m.Name)+" up")}

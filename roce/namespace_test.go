@@ -164,7 +164,7 @@ func TestVLANElsewhere(t *testing.T) {
 		{name: "OK deleted there", before: func() { s.Moved[0].Index = 0 }, text: vlan + "NetworkNamespace=/x\n",
 			want: []string{"ip link add link eth0 name v netns /x up type vlan id 7"}},
 		{name: "bad namespace of another process", before: func() { s.Namespaces[1].ID = 9 }, text: vlan + "NetworkNamespace=/x\n",
-			code: link.CodeMoved, next: "end the processes in it (lsns --type=net); the link then comes back"},
+			code: link.CodeMoved, next: "end the processes in it (lsns --type=net); the link is then made again"},
 		{name: "bad deleted with its namespace", before: func() { s.Moved, s.Namespaces = nil, s.Namespaces[:1] },
 			text: vlan + "NetworkNamespace=/x\n", code: link.CodeMoved},
 		{name: "OK known to be deleted", before: func() {

@@ -291,7 +291,7 @@ func TestPlans(t *testing.T) {
 		{name: "OK macvlan with the address of its link", index: eth0, text: "[MACVLAN]\nName=job0\nMode=passthru\n",
 			ops: []string{"ip link add link eth0 name job0 type macvlan mode passthru"}},
 		{name: "bad macvlan name", index: eth0, text: "[MACVLAN]\nName=job0\n", change: upper("ipvlan", 0, 0),
-			blocked: []string{"a link job0 exists and is not a MACVLAN of eth0 / write another Name= below [MACVLAN]"}},
+			blocked: []string{"a link job0 exists and is not of kind macvlan on eth0 / write another Name= below [MACVLAN]"}},
 		{name: "OK ipvlans", index: eth0, text: "[IPVLAN]\nName=job0\n[IPVLAN]\nName=job1\n",
 			ops: []string{"ip link add link eth0 name job0 type ipvlan mode l2 bridge",
 				"ip link add link eth0 name job1 type ipvlan mode l2 bridge"}},
@@ -306,8 +306,8 @@ func TestPlans(t *testing.T) {
 		{name: "OK nothing on a macvlan", index: eth0, text: "[IPVLAN]\nName=job1\n", change: func(s *link.Snapshot, _ *State) {
 			s.Links[0].Kind, s.Links[0].Parent = "macvlan", 3
 		}},
-		{name: "bad VLAN name", index: eth0, text: "[VLAN]\nId=7\nName=ib0\n", blocked: []string{"a link ib0 exists and is not a " +
-			"VLAN of eth0 / write another Name= below [VLAN]"}},
+		{name: "bad VLAN name", index: eth0, text: "[VLAN]\nId=7\nName=ib0\n", blocked: []string{"a link ib0 exists and is not of kind " +
+			"vlan on eth0 / write another Name= below [VLAN]"}},
 		{name: "bad firmware's type", index: eth0, text: "[Port]\nType=ib\n",
 			blocked: []string{"eth0 is Ethernet, asked InfiniBand: on this card the type is a setting of the firmware, which takes " +
 				"effect after a reset / mstconfig -d 0000:3b:00.1 set LINK_TYPE_P2=1, then mstfwreset -d 0000:3b:00.1 reset, or reboot; a " +

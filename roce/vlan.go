@@ -43,7 +43,7 @@ func (p *planner) vlans() {
 		if c.Kind != kind || c.Parent != p.index || c.VLAN == nil {
 			p.block(a, op, link.Reason{
 				Code: link.CodeNameTaken,
-				Text: fmt.Sprintf("a link %s exists and is not a %s of %s", name, section, p.l.Name),
+				Text: fmt.Sprintf("a link %s exists and is not of kind %s on %s", name, kind, p.l.Name),
 				Next: "write another Name= below [" + section + "]",
 			})
 			continue

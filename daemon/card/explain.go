@@ -145,7 +145,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		}
 	case roce.DelSoft:
 		if busy || refused || unknown {
-			return later("end the programs that use it: rdma resource show", "the RDMA device %s cannot be taken away", o.Name)
+			return later("end the programs that use it: rdma resource show", "the RDMA device %s cannot be removed", o.Name)
 		}
 	case roce.SetVLAN:
 		if unknown || refused {
@@ -154,7 +154,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		}
 	case roce.DelVLAN:
 		if busy || refused || unknown {
-			return later("ip -d link show "+o.Name, "the %s interface %s cannot be taken away", o.Kind.Section(), o.Name)
+			return later("ip -d link show "+o.Name, "the %s interface %s cannot be removed", o.Kind.Section(), o.Name)
 		}
 	case roce.SetAutoprobe:
 		if unknown || refused || isAny(err, unix.ENOENT) {

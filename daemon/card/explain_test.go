@@ -12,6 +12,7 @@ import (
 	"ibnetworkd/internal/kernel/devlink"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
+	"ibnetworkd/units"
 )
 
 // Whatever an operation fails with, what is reported of it is a sentence with the
@@ -20,7 +21,7 @@ func TestExplain(t *testing.T) {
 	errs := []error{errFirmware, configfs.ErrUnavailable, dcb.ErrNoDCB, devlink.ErrNoDevlink,
 		&NotTaken{What: "ib0 did not take 8", Why: "it has 4", After: back("number 4", nil)}}
 	for _, e := range []unix.Errno{unix.EPERM, unix.ENOENT, unix.EIO, unix.ENOMEM, unix.EACCES, unix.EBUSY, unix.EEXIST, unix.ENODEV,
-		unix.EINVAL, unix.ENFILE, unix.ENOSPC, unix.EROFS, unix.ERANGE, unix.ENOSYS, unix.EOPNOTSUPP, unix.EBADMSG} {
+		unix.EINVAL, unix.ENFILE, unix.ENOSPC, unix.EROFS, unix.ERANGE, unix.ENOSYS, unix.EOPNOTSUPP, unix.EBADMSG, unix.EADDRINUSE} {
 		errs = append(errs, e)
 	}
 	said := map[string]int{}
@@ -71,6 +72,15 @@ func TestExplainNoMemory(t *testing.T) {
 		if !ok || retry || !strings.Contains(why.Text, tt.want) || why.Next == "" {
 			t.Errorf("%T: %+v, retried %v", tt.op, why, retry)
 		}
+	}
+}
+
+// A macvlan that another program moved to another network namespace has the MAC address that another one of its name gets.
+func TestExplainMACVLAN(t *testing.T) {
+	op := roce.AddVLAN{On: link.Target{Link: "eth0"}, Name: "job0", VLAN: units.VLAN{Kind: units.KindMACVLAN}}
+	why, retry, ok := Explain(op, unix.EADDRINUSE, "address already in use")
+	if want := "a macvlan of eth0 has the MAC address of macvlan job0"; !ok || !retry || !strings.HasPrefix(why.Text, want) {
+		t.Errorf("%+v, retried %v", why, retry)
 	}
 }
 

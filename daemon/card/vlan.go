@@ -70,6 +70,9 @@ func explainVLAN(o roce.AddVLAN, err error, say, later explainer) (why link.Reas
 		return later("check that "+path+" is a network namespace", "%s was not made in network namespace %s", o.Name, link.NamespaceName(path))
 	case isAny(err, unix.EEXIST):
 		return say(show+"; write another Name="+more+" below ["+section+"]", "%s or %s on %s exists", o.Name, what, on)
+	case isAny(err, unix.EADDRINUSE) && o.VLAN.Kind == units.KindMACVLAN:
+		return later("write another Name= below ["+section+"], or delete the other one: ip -d link show type macvlan, here and in each "+
+			"network namespace (ip -all netns exec)", "a macvlan of %s has the MAC address of %s, which is made from Name=, already", on, what)
 	case isAny(err, unix.EBUSY):
 		return say("ip -d link show: one of a bond, a bridge, macvlans and ipvlans can have the packets of "+on,
 			"another kind of interface gets the packets of %s, so that %s cannot be made", on, what)

@@ -6,7 +6,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,21 +15,19 @@ import (
 
 	"ibnetworkd/daemon"
 	"ibnetworkd/internal/busconn"
-	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/link"
 )
 
 const (
 	patience = 10 * time.Second // for an answer of a service that may start for the call
 	again    = time.Minute      // after a failure
-	settle   = 30 * time.Second // in which leases of before are in use again after a start
 )
 
 // Setter sets the name.
 type Setter struct {
 	log    *slog.Logger
 	bus    string
-	file   string // has the name that was set
+	handed *daemon.Handed // the name; belongs to Run
 	settle time.Duration
 	reread func(links map[int]bool)
 	last   string // belongs to Update
@@ -47,7 +46,8 @@ type want struct {
 // New makes a Setter on a bus, "" for the system bus. file records the name that was set, to be taken
 // back when no unit asks for it after a restart. reread is called with the links whose status changes.
 func New(log *slog.Logger, bus, file string, reread func(links map[int]bool)) *Setter {
-	return &Setter{log: log, bus: bus, file: file, settle: settle, reread: reread, want: make(chan want, 1)}
+	return &Setter{log: log, bus: bus, handed: daemon.OpenHanded(log, file), settle: daemon.HandedSettle, reread: reread,
+		want: make(chan want, 1)}
 }
 
 // Update takes what the loop has observed. It never blocks, and belongs to one goroutine.
@@ -58,7 +58,11 @@ func (s *Setter) Update(v daemon.View) {
 	name, on := link.LeaseHostname(v.Snapshot, v.Served)
 	if name != s.last {
 		s.last = name
-		daemon.Replace(s.want, want{name, map[int]bool{on: true}})
+		w := want{name: name}
+		if name != "" {
+			w.links = map[int]bool{on: true}
+		}
+		daemon.Replace(s.want, w)
 	}
 }
 
@@ -73,8 +77,7 @@ func (s *Setter) Complete(snap *link.Snapshot) {
 func (s *Setter) Run(ctx context.Context) error {
 	var w want
 	var retry <-chan time.Time
-	before, err := os.ReadFile(s.file)
-	if err == nil {
+	if len(s.handed.Items()) > 0 {
 		retry = time.After(s.settle)
 	}
 	for {
@@ -85,10 +88,7 @@ func (s *Setter) Run(ctx context.Context) error {
 		case <-retry:
 		}
 		retry = nil
-		has, err := s.set(ctx, w.name, string(before))
-		if err == nil {
-			before = nil
-		}
+		has, err := s.set(ctx, w.name)
 		trouble := ""
 		if err != nil {
 			retry, trouble = time.After(again), err.Error()
@@ -107,9 +107,8 @@ func (s *Setter) Run(ctx context.Context) error {
 }
 
 // set calls systemd-hostnamed, which the bus starts, and gives the name that the host has then;
-// an empty name is the static one. One that was set before a restart is taken back only where the host
-// still has it.
-func (s *Setter) set(ctx context.Context, name, before string) (has string, err error) {
+// an empty name is the static one. A name is taken back only where the host still has it.
+func (s *Setter) set(ctx context.Context, name string) (has string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	conn, err := busconn.Join(ctx, busconn.Config{Address: s.bus})
@@ -127,28 +126,21 @@ func (s *Setter) set(ctx context.Context, name, before string) (has string, err 
 		has, _ := v.Value().(string)
 		return busconn.Clean(has), nil
 	}
-	if name == "" && before != "" {
-		if has, err = get(); err != nil {
+	if name == "" {
+		has, err := get()
+		if err != nil {
 			return "", err
 		}
-	}
-	if name != "" {
-		s.record(name)
-	}
-	if name != "" || has == before {
-		if err := o.CallWithContext(ctx, "org.freedesktop.hostname1.SetHostname", 0, name, false).Err; err != nil {
-			return "", fmt.Errorf("SetHostname of systemd-hostnamed: %w", err)
+		if !slices.Contains(s.handed.Items(), has) {
+			s.handed.Set(nil)
+			return has, nil
 		}
 	}
-	if name == "" {
-		s.record("")
+	names := strings.Fields(name)
+	s.handed.Add(names)
+	if err := o.CallWithContext(ctx, "org.freedesktop.hostname1.SetHostname", 0, name, false).Err; err != nil {
+		return "", fmt.Errorf("SetHostname of systemd-hostnamed: %w", err)
 	}
+	s.handed.Set(names)
 	return get()
-}
-
-// record keeps the name that was set.
-func (s *Setter) record(name string) {
-	if err := smallfile.Keep(s.file, name); err != nil {
-		s.log.Warn("the host name of the lease is not recorded", "file", s.file, "error", err)
-	}
 }

@@ -1,6 +1,7 @@
 package leasename
 
 import (
+	"cmp"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -56,13 +57,22 @@ func TestSetter(t *testing.T) {
 	}
 	var mu sync.Mutex
 	var calls []string
+	host, lost := "", false
+	set := func(name string, noAnswer bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		host, lost = name, noAnswer
+	}
 	c := b.Dial()
 	if err := c.ExportMethodTable(map[string]any{"SetHostname": func(name string, ask bool) *dbus.Error {
 		mu.Lock()
 		defer mu.Unlock()
-		calls = append(calls, name)
+		calls, host = append(calls, name), cmp.Or(name, "static")
 		if ask {
 			calls = append(calls, "asks for a password")
+		}
+		if lost {
+			return &dbus.ErrMsgNoObject
 		}
 		return nil
 	}}, "/org/freedesktop/hostname1", "org.freedesktop.hostname1"); err != nil {
@@ -71,7 +81,7 @@ func TestSetter(t *testing.T) {
 	if err := c.ExportMethodTable(map[string]any{"Get": func(string, string) (dbus.Variant, *dbus.Error) {
 		mu.Lock()
 		defer mu.Unlock()
-		return dbus.MakeVariant("static-" + calls[len(calls)-1]), nil
+		return dbus.MakeVariant(host), nil
 	}}, "/org/freedesktop/hostname1", "org.freedesktop.DBus.Properties"); err != nil {
 		t.Fatal(err)
 	}
@@ -90,15 +100,40 @@ func TestSetter(t *testing.T) {
 			}
 		}
 	}
+	recorded := func(want string) {
+		t.Helper()
+		text := []byte("not read")
+		for end := time.Now().Add(30 * time.Second); string(text) != want; time.Sleep(5 * time.Millisecond) {
+			text, _ = os.ReadFile(file)
+			if time.Now().After(end) {
+				t.Fatalf("recorded %q, want %q", text, want)
+			}
+		}
+	}
 	update("UseHostname=yes\n", "", "node3", "node4")
 	reread()
 	called("node3")
-	if s.Complete(&snap); snap.Host.HostnameTrouble != "" || snap.Host.LeaseHostname != "static-node3" {
+	if s.Complete(&snap); snap.Host.HostnameTrouble != "" || snap.Host.LeaseHostname != "node3" {
 		t.Errorf("with systemd-hostnamed: %q, %q", snap.Host.HostnameTrouble, snap.Host.LeaseHostname)
 	}
 	update("UseHostname=yes\n", "", "node3", "node5")
 	update("UseHostname=yes\n")
 	called("node3,")
+	update("UseHostname=yes\n", "", "node6")
+	called("node3,,node6")
+	recorded("node6\n")
+	set("other", false)
+	update("UseHostname=yes\n")
+	recorded("") // the host has another name by now
+	called("node3,,node6")
+	set("other", true)
+	update("UseHostname=yes\n", "", "node7")
+	called("node3,,node6,node7")
+	reread() // it failed
+	set("node7", false)
+	update("UseHostname=yes\n")
+	called("node3,,node6,node7,")
+	recorded("")
 }
 
 // The name that was set before a restart of the daemon is taken back if no unit asks for it any
@@ -141,7 +176,7 @@ func TestAfterRestart(t *testing.T) {
 			testkit.Run(t, s.Run)
 			for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
 				text, err := os.ReadFile(file)
-				if string(text) == tt.lease && (err == nil) == (tt.lease != "") && len(calls) == len(tt.want) {
+				if strings.TrimSuffix(string(text), "\n") == tt.lease && (err == nil) == (tt.lease != "") && len(calls) == len(tt.want) {
 					break
 				}
 				if time.Now().After(end) {

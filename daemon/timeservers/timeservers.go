@@ -5,9 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,7 +14,6 @@ import (
 	"ibnetworkd/daemon"
 	"ibnetworkd/internal/backoff"
 	"ibnetworkd/internal/busconn"
-	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/link"
 )
 
@@ -26,7 +23,6 @@ const (
 	manager = "org.freedesktop.timesync1.Manager"
 
 	patience = 5 * time.Second  // for an answer
-	settle   = 30 * time.Second // in which leases of before are in use again after a start
 	again    = 30 * time.Second // after one that did not come, or a refusal
 )
 
@@ -34,7 +30,7 @@ const (
 type Service struct {
 	log    *slog.Logger
 	bus    string
-	file   string // has what was handed over, one in a line
+	handed *daemon.Handed // the servers; belongs to Run
 	settle time.Duration
 	reread func(links map[int]bool)
 	last   want // belongs to Update
@@ -48,13 +44,13 @@ type Service struct {
 type want struct {
 	servers []string
 	links   map[int]bool // that have them
-	before  []string     // that were handed over before a restart; no lease has one
 }
 
 // New makes a Service on a bus, "" for the system bus. file records what was handed over, to be
 // removed when nothing asks for it after a restart. reread is called with the links whose status changes.
 func New(log *slog.Logger, bus, file string, reread func(links map[int]bool)) *Service {
-	return &Service{log: log, bus: bus, file: file, settle: settle, reread: reread, want: make(chan want, 1)}
+	return &Service{log: log, bus: bus, handed: daemon.OpenHanded(log, file), settle: daemon.HandedSettle, reread: reread,
+		want: make(chan want, 1)}
 }
 
 // Update takes what the loop has observed. It never blocks, and belongs to one goroutine.
@@ -94,21 +90,20 @@ func (s *Service) set(running bool, given []string, w want) {
 }
 
 // Run passes the servers until ctx ends. The bus is joined when there is a first server, or one
-// that was handed over before a restart and that no lease has any more.
+// that was handed over before and that no lease has any more.
 func (s *Service) Run(ctx context.Context) error {
 	var w want
-	if b, err := os.ReadFile(s.file); err == nil {
+	if len(s.handed.Items()) > 0 {
 		select {
 		case <-ctx.Done():
 			return nil
 		case w = <-s.want:
 		case <-time.After(s.settle):
-			w.before = strings.Fields(string(b))
 		}
 	}
 	pause := backoff.Pause{Socket: backoff.SystemBus}
 	for {
-		for len(w.servers) == 0 && len(w.before) == 0 {
+		for len(w.servers) == 0 && len(s.handed.Items()) == 0 {
 			select {
 			case <-ctx.Done():
 				return nil
@@ -142,17 +137,19 @@ func (s *Service) follow(ctx context.Context, w *want) (joined bool) {
 	if err != nil {
 		return false
 	}
-	given, warned := w.before, false
+	var given []string // by this connection
+	warned := false
 	for {
 		var retry <-chan time.Time
 		if owner == "" { // it forgets them when it ends
-			given, w.before = nil, nil
-			s.record(nil)
-		} else if !slices.Equal(given, w.servers) {
-			s.record(slices.Concat(given, w.servers))
-			if err := hand(ctx, conn.Conn, w.servers, w.before); err == nil {
-				given, warned, w.before = w.servers, false, nil
-				s.record(given)
+			given = nil
+			s.handed.Set(nil)
+		} else if !slices.Equal(given, w.servers) || len(w.servers) == 0 && len(s.handed.Items()) > 0 {
+			before := s.handed.Items()
+			s.handed.Add(w.servers)
+			if err := hand(ctx, conn.Conn, w.servers, before); err == nil {
+				given, warned = w.servers, false
+				s.handed.Set(given)
 			} else if retry = time.After(again); !warned {
 				warned = true
 				s.log.Warn("systemd-timesyncd does not accept the time servers of leases, will retry", "servers", w.servers, "error", err)
@@ -176,20 +173,8 @@ func (s *Service) follow(ctx context.Context, w *want) (joined bool) {
 	}
 }
 
-// record keeps what systemd-timesyncd has, or may have.
-func (s *Service) record(servers []string) {
-	text := ""
-	for _, a := range servers {
-		text += a + "\n"
-	}
-	err := smallfile.Keep(s.file, text)
-	if err != nil {
-		s.log.Warn("the time servers of leases are not recorded", "file", s.file, "error", err)
-	}
-}
-
-// hand sets the servers. Those of timesyncd.conf stay before them: systemd-timesyncd queries
-// none of its file while it has others that were set so.
+// hand sets the servers, or none where systemd-timesyncd has some of before. Those of
+// timesyncd.conf stay before them: it queries none of its file while it has others that were set so.
 func hand(ctx context.Context, conn *dbus.Conn, servers, before []string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -204,8 +189,7 @@ func hand(ctx context.Context, conn *dbus.Conn, servers, before []string) error 
 		return out, nil
 	}
 	all := []string{}
-	switch {
-	case len(servers) == 0 && len(before) > 0:
+	if len(servers) == 0 {
 		has, err := get("RuntimeNTPServers")
 		if err != nil {
 			return err
@@ -213,7 +197,7 @@ func hand(ctx context.Context, conn *dbus.Conn, servers, before []string) error 
 		if !slices.ContainsFunc(before, func(a string) bool { return slices.Contains(has, a) }) {
 			return nil // it has restarted, or those of another program
 		}
-	case len(servers) > 0:
+	} else {
 		own, err := get("SystemNTPServers")
 		if err != nil {
 			return err

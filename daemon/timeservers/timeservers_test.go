@@ -23,17 +23,23 @@ import (
 type timesyncd struct {
 	mu    sync.Mutex
 	calls [][]string
-	has   []string // before the first call
+	has   []string
+	lost  bool // the answer does not come
 }
 
 func (d *timesyncd) SetRuntimeNTPServers(servers []string) *dbus.Error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.calls = append(d.calls, servers)
+	d.calls, d.has = append(d.calls, servers), servers
+	if d.lost {
+		return &dbus.ErrMsgNoObject
+	}
 	return nil
 }
 
 func (d *timesyncd) Get(_, property string) (dbus.Variant, *dbus.Error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if property == "RuntimeNTPServers" {
 		return dbus.MakeVariant(d.has), nil
 	}
@@ -129,6 +135,25 @@ func TestService(t *testing.T) {
 	update("")
 	wait("no lease", second)
 	host("no lease", true)
+	recorded(t, file, "")
+	update("", "10.0.0.4")
+	wait("a lease", second, "ntp.example", "10.0.0.4")
+	second.mu.Lock()
+	second.has = []string{"10.0.0.7"}
+	second.mu.Unlock()
+	update("")
+	recorded(t, file, "")
+	wait("no lease, and it has those of others", second, "ntp.example", "10.0.0.4")
+	second.mu.Lock()
+	second.lost = true
+	second.mu.Unlock()
+	update("", "10.0.0.5")
+	wait("a lease, and the answer is lost", second, "ntp.example", "10.0.0.5")
+	second.mu.Lock()
+	second.lost = false
+	second.mu.Unlock()
+	update("")
+	wait("no lease after it", second)
 	recorded(t, file, "")
 }
 

@@ -48,7 +48,8 @@ type disjoint struct {
 	behind  []int32 // switches whose paths to a LID pass one of them, itself first
 	was     []int32 // the path of that one
 	changes int
-	still   bool // paths with no switch in common stay
+	still   bool      // paths with no switch in common stay
+	kept    [][]uint8 // ways whose entries stay, nil for none
 }
 
 // disjoin changes the tables of r so that the paths to LIDs of one port are disjoint as far as
@@ -76,7 +77,12 @@ func (b *builder) disjoin(r *Result, opt *Options) {
 		if y == nil || !near(y) || len(opt.Order) > 0 && !slices.Equal(r.Order, opt.Order) || !y.stays(b.waysOf(r.LFT)) ||
 			y.lacks(made.assignment) {
 			y = b.newDisjoint(r, b.waysOf(r.LFT), t)
-			y.search(y.follow(old), limit)
+			broken := y.follow(old)
+			y.kept = old
+			if y.search(broken, limit); !near(y) {
+				y.kept = nil
+				y.search(broken, limit)
+			}
 		}
 		if near(y) {
 			best = y
@@ -337,7 +343,8 @@ func (y *disjoint) search(list []goal, limit int64) {
 					if y.visited() > disjointWork {
 						return
 					}
-					if int32(s) != g.d && place != NoPort && y.edge(int32(s), g.d) == fabric.None {
+					stays := y.kept != nil && place == y.kept[g.to.lid][s]
+					if int32(s) != g.d && place != NoPort && !stays && y.edge(int32(s), g.d) == fabric.None {
 						y.improve(int32(s), g)
 					}
 				}

@@ -41,7 +41,7 @@ func planBound(b *Builder, index int, u *units.Unit) {
 			a.Why = Reason{
 				Code: CodeNoCarrier,
 				Text: "ActivationPolicy=bound names no links to follow: " + l.Name + " stays " + a.Actual,
-				Next: "write BindCarrier= below [Network]",
+				Next: "write BindCarrier= in [Network]",
 			}
 		}
 		b.Block(on, nil, len(want) > 0, a.Why)

@@ -68,7 +68,7 @@ func TestActivation(t *testing.T) {
 			"#   next: compare BindCarrier= with: ip -br link\n"},
 		{name: "bad names nothing to follow", unit: "[Link]\nActivationPolicy=bound\n", want: "" +
 			"# blocked: ib0: ActivationPolicy=bound names no links to follow: ib0 stays up\n" +
-			"#   next: write BindCarrier= below [Network]\n"},
+			"#   next: write BindCarrier= in [Network]\n"},
 	})
 }
 

@@ -25,7 +25,7 @@ func PlanBond(b *Builder, index int, u *units.Unit, unit func(index int) *units.
 	if l.Bond != nil {
 		block(nil, false, Reason{Code: CodeUnsupported,
 			Text: fmt.Sprintf("%s is a bond, and its unit is one for the slaves of %s", l.Name, name),
-			Next: "write Kind=!bond below [Match] of that unit, and a unit with Name=" + l.Name + " for the bond"})
+			Next: "write Kind=!bond in [Match] of that unit, and a unit with Name=" + l.Name + " for the bond"})
 		return
 	}
 	m, ok := b.Model.snap.LinkByName(name)
@@ -327,7 +327,7 @@ func notSlave(s *Snapshot, l, m *Link) Reason {
 	switch {
 	case m.Bond == nil:
 		return Reason{Code: CodeNameTaken, Text: fmt.Sprintf("a link %s exists and is not a bond", m.Name),
-			Next: "write another Name= below [Bond]"}
+			Next: "write another Name= in [Bond]"}
 	case l.Master != 0:
 		what := fmt.Sprintf("index %d", l.Master)
 		if x, ok := s.Link(l.Master); ok {
@@ -348,7 +348,7 @@ func notSlave(s *Snapshot, l, m *Link) Reason {
 		return Reason{Code: CodeUnsupported,
 			Text: fmt.Sprintf("%s is a bond of links of another type (%s is %s, %s is %s)",
 				m.Name, slaves[0].Name, TypeName(slaves[0].Type), l.Name, TypeName(l.Type)),
-			Next: "write another Name= below [Bond]"}
+			Next: "write another Name= in [Bond]"}
 	case l.IPoIB != nil && l.IPoIB.Mode == 0 && m.MTU > s.MaxDatagram(l):
 		return Reason{Code: CodeMTUMode,
 			Text: fmt.Sprintf("%s has an MTU of %d, datagram mode of %s takes at most %d", m.Name, m.MTU, l.Name, s.MaxDatagram(l)),

@@ -33,7 +33,7 @@ func PlanVRF(b *Builder, index int, u *units.Unit, unit func(index int) *units.U
 	switch {
 	case l.VRF != nil:
 		block(nil, false, Reason{Code: CodeUnsupported, Text: l.Name + " is a VRF, and its unit is one for the links in " + name,
-			Next: "write Kind=!vrf below [Match] of that unit"})
+			Next: "write Kind=!vrf in [Match] of that unit"})
 		return
 	case !ok && maker == nil:
 		block(nil, true, Reason{Code: CodeNoDevice, Text: fmt.Sprintf("the VRF %s does not exist", name),
@@ -145,7 +145,7 @@ func tableTaken(b *Builder, name string, table uint32, unit func(int) *units.Uni
 		}
 		return Reason{Code: CodeNameTaken,
 			Text: fmt.Sprintf("VRF %s already uses table %d: two VRFs with one table are not separate", m.Name, table),
-			Next: "write another Table= below [VRF]"}
+			Next: "write another Table= in [VRF]"}
 	}
 	return Reason{}
 }

@@ -38,7 +38,7 @@ func (p *planner) dscp(r *units.RoCE, d *DCB) {
 		p.cannot(name, value, link.Reason{Code: link.CodeUnsupported,
 			Text: fmt.Sprintf("the driver %s of %s has no priorities by DSCP: the kernel keeps such a list and the card does not use it",
 				d.Driver, p.l.Name),
-			Next: "remove DSCPToPriority=, Priority= and Trust=dscp; use the priority of a VLAN: EgressQOSMaps= below [VLAN]"})
+			Next: "remove DSCPToPriority=, Priority= and Trust=dscp; use the priority of a VLAN: EgressQOSMaps= in [VLAN]"})
 		return
 	}
 	implied := hasTrust && d.Trust == nil

@@ -51,7 +51,7 @@ func (p *planner) portType() (restarts bool) {
 	op := SetPortType{On: link.Target{Link: p.l.Name, Ifindex: p.l.Index, IBDevice: p.on.IBDevice, Port: p.on.Port}, Port: *pt, Type: want}
 	if why, next := p.inUse(pt); why != "" && !p.u.Port.ChangeWhileInUse.V {
 		p.block(a, op, link.Reason{Code: CodeInUse, Text: fmt.Sprintf("%s is in use (%s): changing its type would remove it", p.on, why),
-			Next: "write ChangeWhileInUse=yes below [Port], or " + next})
+			Next: "write ChangeWhileInUse=yes in [Port], or " + next})
 		return false
 	}
 	if !p.b.DoFor(op, &a.Why) {

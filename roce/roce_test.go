@@ -201,7 +201,7 @@ func TestPlans(t *testing.T) {
 			text: "[RoCE]\nDSCPToPriority=26:3\nTrust=dscp\n", change: func(_ *link.Snapshot, st *State) {
 				st.Links[2].DCB.DCBX, st.Links[2].DCB.Driver = nil, "mlx4_core"
 			}, blocked: []string{"the driver mlx4_core of eth0 has no priorities by DSCP: the kernel keeps such a list and the card does " +
-				"not use it / remove DSCPToPriority=, Priority= and Trust=dscp; use the priority of a VLAN: EgressQOSMaps= below [VLAN]"}},
+				"not use it / remove DSCPToPriority=, Priority= and Trust=dscp; use the priority of a VLAN: EgressQOSMaps= in [VLAN]"}},
 		{name: "OK cable of mlx5", index: eth0, text: "[RoCE]\nPFC=3\nCableLength=5\n", change: func(_ *link.Snapshot,
 			st *State) {
 			st.Links[2].DCB.DCBX = nil
@@ -266,9 +266,9 @@ func TestPlans(t *testing.T) {
 			l.Soft = []SoftDevice{{Name: "theirs", Index: 9, Driver: units.SoftRXE}}
 			st.Links[2] = l
 		}, blocked: []string{"eth0 has the RDMA device theirs of rxe already, which was not made by ibnetworkd / write Driver=rxe " +
-			"and Name=theirs below [SoftRoCE], or: rdma link delete theirs"}},
+			"and Name=theirs in [SoftRoCE], or: rdma link delete theirs"}},
 		{name: "bad soft RoCE elsewhere", index: eth0, text: "[SoftRoCE]\nName=mlx4_0\n", blocked: []string{"an RDMA device mlx4_0 " +
-			"exists and is not on eth0 / write another Name= below [SoftRoCE]"}},
+			"exists and is not on eth0 / write another Name= in [SoftRoCE]"}},
 		{name: "OK VLAN", index: eth0, text: "[VLAN]\nId=7\nName=storage\nMTUBytes=1400\nEgressQOSMaps=3-3 4-4\n",
 			ops: []string{"ip link add link eth0 name storage mtu 1400 type vlan id 7 egress-qos-map 3:3 4:4"}},
 		{name: "OK VLAN is as asked", index: eth0, text: "[VLAN]\nId=7\nName=storage\nGVRP=no\nEgressQOSMaps=3-3 4-0\n", change: storage},
@@ -277,7 +277,7 @@ func TestPlans(t *testing.T) {
 			ops:    []string{"ip link set dev storage type vlan reorder_hdr on gvrp on egress-qos-map 3:0 5:5"}},
 		{name: "bad VLAN of another tag", index: eth0, text: "[VLAN]\nId=7\nName=storage\nProtocol=802.1ad\n", change: storage,
 			blocked: []string{"storage has tags of another protocol than 802.1ad, and was not made by ibnetworkd / ip link delete " +
-				"storage, or write another Name= below [VLAN]"}},
+				"storage, or write another Name= in [VLAN]"}},
 		{name: "OK macvlan", index: eth0, text: "[MACVLAN]\nName=job0\nMode=bridge\nMTUBytes=1400\n",
 			change: func(s *link.Snapshot, _ *State) { s.Links[0].HWAddr, _ = ib.ParseHWAddr("02:00:00:00:00:05") },
 			ops:    []string{"ip link add link eth0 name job0 address ea:0f:98:5a:c3:6a mtu 1400 type macvlan mode bridge"}},
@@ -287,11 +287,11 @@ func TestPlans(t *testing.T) {
 			ops: []string{"ip link set dev job0 type macvlan mode private"}},
 		{name: "bad macvlan of others to passthru", index: eth0, text: "[MACVLAN]\nName=job0\nMode=passthru\n", change: upper("macvlan", 2, 0),
 			blocked: []string{"job0 has Mode=vepa, which the kernel does not change to passthru, and was not made by ibnetworkd / " +
-				"ip link delete job0, or write another Name= below [MACVLAN]"}},
+				"ip link delete job0, or write another Name= in [MACVLAN]"}},
 		{name: "OK macvlan with the address of its link", index: eth0, text: "[MACVLAN]\nName=job0\nMode=passthru\n",
 			ops: []string{"ip link add link eth0 name job0 type macvlan mode passthru"}},
 		{name: "bad macvlan name", index: eth0, text: "[MACVLAN]\nName=job0\n", change: upper("ipvlan", 0, 0),
-			blocked: []string{"a link job0 exists and is not of kind macvlan on eth0 / write another Name= below [MACVLAN]"}},
+			blocked: []string{"a link job0 exists and is not of kind macvlan on eth0 / write another Name= in [MACVLAN]"}},
 		{name: "OK ipvlans", index: eth0, text: "[IPVLAN]\nName=job0\n[IPVLAN]\nName=job1\n",
 			ops: []string{"ip link add link eth0 name job0 type ipvlan mode l2 bridge",
 				"ip link add link eth0 name job1 type ipvlan mode l2 bridge"}},
@@ -307,7 +307,7 @@ func TestPlans(t *testing.T) {
 			s.Links[0].Kind, s.Links[0].Parent = "macvlan", 3
 		}},
 		{name: "bad VLAN name", index: eth0, text: "[VLAN]\nId=7\nName=ib0\n", blocked: []string{"a link ib0 exists and is not of kind " +
-			"vlan on eth0 / write another Name= below [VLAN]"}},
+			"vlan on eth0 / write another Name= in [VLAN]"}},
 		{name: "bad firmware's type", index: eth0, text: "[Port]\nType=ib\n",
 			blocked: []string{"eth0 is Ethernet, asked InfiniBand: on this card the type is a setting of the firmware, which takes " +
 				"effect after a reset / mstconfig -d 0000:3b:00.1 set LINK_TYPE_P2=1, then mstfwreset -d 0000:3b:00.1 reset, or reboot; a " +
@@ -346,14 +346,14 @@ func TestPlans(t *testing.T) {
 		}},
 		{name: "bad port in use", index: ib0, text: "[Port]\nType=eth\n", change: inUse,
 			blocked: []string{"ib0 is in use (it is up and has the address 10.1.0.1/24): changing its type would remove it / write " +
-				"ChangeWhileInUse=yes below [Port], or bring the link down: ibnetctl down ib0"}},
+				"ChangeWhileInUse=yes in [Port], or bring the link down: ibnetctl down ib0"}},
 		{name: "bad port whose device is in " +
 			"use", index: ib0, text: "[Port]\nType=eth\n", change: func(_ *link.Snapshot,
 			st *State) {
 			st.Devices["mlx4_0"].Ports[1].Type.Programs = 2
 		},
 			blocked: []string{"ib0 is in use (2 programs have its device open): changing its type would remove it / write " +
-				"ChangeWhileInUse=yes below [Port], or end them: rdma resource show cm_id; rdma resource show ctx"}},
+				"ChangeWhileInUse=yes in [Port], or end them: rdma resource show cm_id; rdma resource show ctx"}},
 		{name: "OK port in use, allowed", index: ib0, text: "[Port]\nType=eth\nChangeWhileInUse=yes\n", change: inUse,
 			ops: []string{"devlink port set pci/0000:03:00.0/1 type eth"}},
 		{name: "OK RoCE waits for the type", index: ib0, text: "[Port]\nType=eth\n[RoCE]\nPFC=3\n", ops: []string{"devlink port set " +
@@ -388,7 +388,7 @@ func TestPlans(t *testing.T) {
 			blocked: []string{"the number of virtual functions of ib0 does not stay at 4, it is 2 again / dmesg has the driver's " +
 				"reason; write another Count=, or try again: ibnetctl reconfigure ib0"}},
 		{name: "bad function that is not there", index: ib0, text: "[VF]\nVirtualFunction=2\nLinkState=enable\n",
-			blocked: []string{"ib0 has no virtual function 2, it has 2 of them (the first is 0) / write Count=3 below [VirtualFunctions]"}},
+			blocked: []string{"ib0 has no virtual function 2, it has 2 of them (the first is 0) / write Count=3 in [VirtualFunctions]"}},
 		{name: "bad settings that the driver does not tell", index: ib0, text: "[VF]\nVirtualFunction=0\nTrust=yes\n" +
 			"MACSpoofCheck=no\n", blocked: []string{
 			"the driver of ib0 does not report Trust of virtual functions: it has no such setting / remove Trust=; ip link show ib0 " +
@@ -400,7 +400,7 @@ func TestPlans(t *testing.T) {
 			"ip link set dev eth0 vf 0 trust on", "ip link set dev eth0 vf 0 max_tx_rate 10000 min_tx_rate 100",
 			"ip link set dev eth0 vf 0 mac 02:00:00:00:00:01", "ip link set dev eth0 vf 0 vlan 7 qos 3 proto 802.1ad"}},
 		{name: "bad GUID of an Ethernet function", index: eth0, text: "[VirtualFunctions]\nNodeGUID=auto\n", change: ethernetVF,
-			blocked: []string{"eth0 is Ethernet: its virtual functions have MAC addresses, no GUIDs / write MACAddress= below [VF]"}},
+			blocked: []string{"eth0 is Ethernet: its virtual functions have MAC addresses, no GUIDs / write MACAddress= in [VF]"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, st := system()

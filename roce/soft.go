@@ -33,7 +33,7 @@ func (p *planner) soft() {
 			p.block(a, op, link.Reason{
 				Code: link.CodeNameTaken,
 				Text: fmt.Sprintf("%s has the RDMA device %s of %s already, which was not made by ibnetworkd", p.l.Name, d.Name, d.Driver),
-				Next: fmt.Sprintf("write Driver=%s and Name=%s below [SoftRoCE], or: rdma link delete %s", d.Driver, d.Name, d.Name),
+				Next: fmt.Sprintf("write Driver=%s and Name=%s in [SoftRoCE], or: rdma link delete %s", d.Driver, d.Name, d.Name),
 			})
 			return
 		}
@@ -42,7 +42,7 @@ func (p *planner) soft() {
 		}
 	} else if _, taken := p.b.Base.Device(name); taken {
 		p.block(a, op, link.Reason{Code: link.CodeNameTaken,
-			Text: fmt.Sprintf("an RDMA device %s exists and is not on %s", name, p.l.Name), Next: "write another Name= below [SoftRoCE]"})
+			Text: fmt.Sprintf("an RDMA device %s exists and is not on %s", name, p.l.Name), Next: "write another Name= in [SoftRoCE]"})
 		return
 	}
 	p.reach(a, false, op)

@@ -44,7 +44,7 @@ func (p *planner) virtualFunctions() {
 			p.cannot(fmt.Sprintf("VF %d", n), "there", link.Reason{
 				Code: CodeNoSRIOV,
 				Text: fmt.Sprintf("%s has no virtual function %d, it has %d of them (the first is 0)", p.on, n, len(s.VFs)),
-				Next: fmt.Sprintf("write Count=%d below [VirtualFunctions]", n+1),
+				Next: fmt.Sprintf("write Count=%d in [VirtualFunctions]", n+1),
 			})
 		}
 	}
@@ -169,7 +169,7 @@ func (p *planner) vfGUID(i int, key string, own, all units.Value[units.VFGUID], 
 		p.cannot(fmt.Sprintf("VF %d %s", i, key), w.String(), link.Reason{
 			Code: link.CodeUnsupported,
 			Text: fmt.Sprintf("%s is Ethernet: its virtual functions have MAC addresses, no GUIDs", p.l.Name),
-			Next: "write MACAddress= below [VF]",
+			Next: "write MACAddress= in [VF]",
 		})
 		return nil
 	}

@@ -44,7 +44,7 @@ func (p *planner) vlans() {
 			p.block(a, op, link.Reason{
 				Code: link.CodeNameTaken,
 				Text: fmt.Sprintf("a link %s exists and is not of kind %s on %s", name, kind, p.l.Name),
-				Next: "write another Name= below [" + section + "]",
+				Next: "write another Name= in [" + section + "]",
 			})
 			continue
 		}
@@ -81,7 +81,7 @@ func (p *planner) otherTag(name string, v *units.VLAN, c *link.VLAN) link.Reason
 	why := link.Reason{
 		Code: link.CodeNameTaken,
 		Text: fmt.Sprintf("%s is VLAN %d of %s, asked %d, and was not made by ibnetworkd", name, c.ID, p.l.Name, v.Id.V),
-		Next: "ip link delete " + name + ", or write another Name= below [" + v.Kind.Section() + "]",
+		Next: "ip link delete " + name + ", or write another Name= in [" + v.Kind.Section() + "]",
 	}
 	switch {
 	case v.Kind != units.KindVLAN:

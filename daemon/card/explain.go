@@ -135,7 +135,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		module := softModule[o.Driver]
 		switch {
 		case isAny(err, unix.EEXIST, unix.ENFILE):
-			return say("rdma link show; write another Name= below [SoftRoCE]",
+			return say("rdma link show; write another Name= in [SoftRoCE]",
 				"an RDMA device %s, or another %s device on %s, exists", o.Name, o.Driver, on.Link)
 		case unknown || refused || isAny(err, unix.ENOENT):
 			return say("modprobe "+module+"; links without a hardware address (tunnels, lo) cannot have one",
@@ -149,7 +149,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		}
 	case roce.SetVLAN:
 		if unknown || refused {
-			return say("ip -d link show "+o.Name+"; check mode, flags and maps below ["+o.VLAN.Kind.Section()+"]",
+			return say("ip -d link show "+o.Name+"; check mode, flags and maps in ["+o.VLAN.Kind.Section()+"]",
 				"the kernel refuses these settings of the %s interface %s", o.VLAN.Kind.Section(), o.Name)
 		}
 	case roce.DelVLAN:

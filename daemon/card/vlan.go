@@ -60,18 +60,18 @@ func explainVLAN(o roce.AddVLAN, err error, say, later explainer) (why link.Reas
 	show := "ip -d link show type " + o.VLAN.Kind.String()
 	switch {
 	case path != "" && isAny(err, unix.EEXIST) && o.VLAN.Kind == units.KindVLAN:
-		return say("write another Name= or Id= below [VLAN], or delete the other one: "+link.InNamespace(path, "link delete "+o.Name)+
+		return say("write another Name= or Id= in [VLAN], or delete the other one: "+link.InNamespace(path, "link delete "+o.Name)+
 			"; VLANs of this number in other network namespaces count too: ip -all netns exec "+show,
 			"the name %s is taken in network namespace %s, or VLAN %d of %s exists", o.Name, link.NamespaceName(path), o.VLAN.Id.V, on)
 	case path != "" && isAny(err, unix.EEXIST):
-		return say("write another Name= below ["+section+"], or delete the other one: "+link.InNamespace(path, "link delete "+o.Name),
+		return say("write another Name= in ["+section+"], or delete the other one: "+link.InNamespace(path, "link delete "+o.Name),
 			"the name %s is taken in network namespace %s", o.Name, link.NamespaceName(path))
 	case path != "" && errors.As(err, new(*os.PathError)):
 		return later("check that "+path+" is a network namespace", "%s was not made in network namespace %s", o.Name, link.NamespaceName(path))
 	case isAny(err, unix.EEXIST):
-		return say(show+"; write another Name="+more+" below ["+section+"]", "%s or %s on %s exists", o.Name, what, on)
+		return say(show+"; write another Name="+more+" in ["+section+"]", "%s or %s on %s exists", o.Name, what, on)
 	case isAny(err, unix.EADDRINUSE) && o.VLAN.Kind == units.KindMACVLAN:
-		return later("write another Name= below ["+section+"], or delete the other one: ip -d link show type macvlan, here and in each "+
+		return later("write another Name= in ["+section+"], or delete the other one: ip -d link show type macvlan, here and in each "+
 			"network namespace (ip -all netns exec)", "a macvlan of %s has the MAC address of %s, which is made from Name=, already", on, what)
 	case isAny(err, unix.EBUSY):
 		return say("ip -d link show: one of a bond, a bridge, macvlans and ipvlans can have the packets of "+on,
@@ -80,9 +80,9 @@ func explainVLAN(o roce.AddVLAN, err error, say, later explainer) (why link.Reas
 		return say("modprobe "+module+"; some links cannot have VLANs (IPoIB: use [Partition]); L3S needs CONFIG_NETFILTER",
 			"%s cannot be made on %s", what, on)
 	case isAny(err, unix.EINVAL, unix.ERANGE, unix.EIO, unix.EBADMSG, unix.ENOSPC, unix.E2BIG):
-		next := "check Id=, MTUBytes= (not more than the parent's) and the maps below [VLAN]"
+		next := "check Id=, MTUBytes= (not more than the parent's) and the maps in [VLAN]"
 		if o.VLAN.Kind != units.KindVLAN {
-			next = "check MTUBytes= (not more than the parent's) below [" + section +
+			next = "check MTUBytes= (not more than the parent's) in [" + section +
 				"]; a macvlan with Mode=passthru is the only one of its link: " + show
 		}
 		return say(next, "the kernel refuses %s on %s", what, on)

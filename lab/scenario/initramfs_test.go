@@ -66,6 +66,8 @@ func initramfsLeases(g *lab.G, d *service, address string) {
 	if out, err := g.Try("pgrep", "-x", "ibnetworkd"); err == nil {
 		g.Errorf("a daemon still runs after init-bottom: %s", out)
 	}
+	g.Sh("(trap '' TERM; exec sleep 600) >/dev/null 2>&1 & echo $! >%s/run/ibnetworkd/initramfs.pid", root)
+	script("init-bottom") // it ends what does not end by itself
 	// The initramfs hands its /run on.
 	g.Sh("umount %[1]s/proc %[1]s/sys %[1]s/dev; mkdir /run/ibnetworkd; cp -a %[1]s/run/ibnetworkd/. /run/ibnetworkd; umount %[1]s/run", root)
 	_, mark := served(g, 0)

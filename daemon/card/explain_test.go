@@ -75,12 +75,30 @@ func TestExplainNoMemory(t *testing.T) {
 	}
 }
 
-// A macvlan that another program moved to another network namespace has the MAC address that another one of its name gets.
-func TestExplainMACVLAN(t *testing.T) {
-	op := roce.AddVLAN{On: link.Target{Link: "eth0"}, Name: "job0", VLAN: units.VLAN{Kind: units.KindMACVLAN}}
-	why, retry, ok := Explain(op, unix.EADDRINUSE, "address already in use")
-	if want := "a macvlan of eth0 has the MAC address of macvlan job0"; !ok || !retry || !strings.HasPrefix(why.Text, want) {
-		t.Errorf("%+v, retried %v", why, retry)
+// The next step of an interface that cannot be made is that of its kind. A macvlan that another program moved to another
+// network namespace has the MAC address that another one of its name gets.
+func TestExplainVLAN(t *testing.T) {
+	for _, tt := range []struct {
+		kind       units.VLANKind
+		err        unix.Errno
+		retry      bool
+		text, next string
+	}{
+		{units.KindMACVLAN, unix.EADDRINUSE, true, "a macvlan of eth0 has the MAC address of macvlan job0",
+			"write another Name= in [MACVLAN]"},
+		{units.KindVLAN, unix.EOPNOTSUPP, false, "VLAN 0 cannot be made on eth0",
+			"modprobe 8021q; some links cannot have VLANs"},
+		{units.KindMACVLAN, unix.EOPNOTSUPP, false, "macvlan job0 cannot be made on eth0",
+			"modprobe macvlan"},
+		{units.KindIPVLAN, errNotSupported, false, "ipvlan job0 cannot be made on eth0",
+			"modprobe ipvlan; Mode=L3S needs"},
+	} {
+		op := roce.AddVLAN{On: link.Target{Link: "eth0"}, Name: "job0", VLAN: units.VLAN{Kind: tt.kind}}
+		why, retry, ok := Explain(op, tt.err, tt.err.Error())
+		next := strings.HasPrefix(why.Next, tt.next) && (tt.kind == units.KindIPVLAN || !strings.Contains(why.Next, "L3S"))
+		if !ok || retry != tt.retry || !next || !strings.HasPrefix(why.Text, tt.text) {
+			t.Errorf("%s, %v: %+v, retried %v", tt.kind, tt.err, why, retry)
+		}
 	}
 }
 

@@ -52,9 +52,13 @@ type explainer = func(next, format string, a ...any) (link.Reason, bool, bool)
 // explainVLAN is Explain of an AddVLAN.
 func explainVLAN(o roce.AddVLAN, err error, say, later explainer) (why link.Reason, retry, ok bool) {
 	section, what := o.VLAN.Kind.Section(), o.VLAN.Kind.String()+" "+o.Name
-	module, more := o.VLAN.Kind.String(), ""
-	if o.VLAN.Kind == units.KindVLAN {
-		what, module, more = fmt.Sprintf("VLAN %d", o.VLAN.Id.V), "8021q", " or Id="
+	load, more := "modprobe "+o.VLAN.Kind.String(), ""
+	switch o.VLAN.Kind {
+	case units.KindVLAN:
+		what, more = fmt.Sprintf("VLAN %d", o.VLAN.Id.V), " or Id="
+		load = "modprobe 8021q; some links cannot have VLANs (IPoIB: use [Partition])"
+	case units.KindIPVLAN:
+		load += "; Mode=L3S needs a kernel with CONFIG_NETFILTER"
 	}
 	path, on := o.VLAN.Namespace(), o.On.Link
 	show := "ip -d link show type " + o.VLAN.Kind.String()
@@ -77,8 +81,7 @@ func explainVLAN(o roce.AddVLAN, err error, say, later explainer) (why link.Reas
 		return say("ip -d link show: one of a bond, a bridge, macvlans and ipvlans can have the packets of "+on,
 			"another kind of interface gets the packets of %s, so that %s cannot be made", on, what)
 	case isAny(err, unix.EOPNOTSUPP, unix.ENOSYS, errNotSupported):
-		return say("modprobe "+module+"; some links cannot have VLANs (IPoIB: use [Partition]); L3S needs CONFIG_NETFILTER",
-			"%s cannot be made on %s", what, on)
+		return say(load, "%s cannot be made on %s", what, on)
 	case isAny(err, unix.EINVAL, unix.ERANGE, unix.EIO, unix.EBADMSG, unix.ENOSPC, unix.E2BIG):
 		next := "check Id=, MTUBytes= (not more than the parent's) and the maps in [VLAN]"
 		if o.VLAN.Kind != units.KindVLAN {

@@ -48,9 +48,14 @@ const (
 func (o *Observer) observeNamespaces(s *link.Snapshot, sc Scope, w Needs) {
 	s.Namespaces, s.Moved = nil, nil
 	for _, path := range w.Namespaces {
-		id, err := o.namespace(path)
+		n := link.Namespace{Path: path}
+		err := o.inNamespace(path, func(fd int) (err error) {
+			n.Own = rtnl.OwnNamespace(fd)
+			n.ID, err = o.rt.NamespaceID(fd)
+			return err
+		})
 		if err == nil {
-			s.Namespaces = append(s.Namespaces, link.Namespace{Path: path, ID: id})
+			s.Namespaces = append(s.Namespaces, n)
 			continue
 		}
 		st, missing := os.Stat(filepath.Join("/", o.root, path))

@@ -14,6 +14,8 @@ import (
 type Namespace struct {
 	Path string `json:"path"`
 	ID   int    `json:"id"` // the kernel's number of it here, -1 for none
+	// Own reports that it is the daemon's, where nothing can be moved to.
+	Own bool `json:"own,omitempty"`
 }
 
 // MoveLink moves a P_Key child that was made to another network namespace and brings it
@@ -249,11 +251,15 @@ func (b *Builder) PlanElsewhere(e Elsewhere, a *Attribute, block func(Reason)) (
 	return true
 }
 
-// NoNamespace is the reason why a link waits for the network namespace at a path, zero if
-// it does not.
+// NoNamespace is the reason why a link waits for the network namespace at a path, or cannot be
+// made for it, zero if there is none.
 func (b *Builder) NoNamespace(name, path string) Reason {
-	if path == "" || b.Base.Namespace(path) != nil {
+	switch n := b.Base.Namespace(path); {
+	case path == "" || n != nil && !n.Own:
 		return Reason{}
+	case n != nil:
+		return Reason{Code: CodeNoNamespace, Next: "remove NetworkNamespace=, or write another one",
+			Text: fmt.Sprintf("%s is for network namespace %s, which is that of ibnetworkd", name, NamespaceName(path))}
 	}
 	ns, next := NamespaceName(path), "create it, or correct NetworkNamespace="
 	if ns != path {

@@ -134,6 +134,8 @@ func TestVLANElsewhere(t *testing.T) {
 		next   string
 	}{
 		{name: "bad waits", text: vlan + job, code: link.CodeNoNamespace, next: "ip netns add job"},
+		{name: "bad namespace of the daemon", before: func() { s.Namespaces = []link.Namespace{{Path: "/proc/1/ns/net", ID: -1, Own: true}} },
+			text: vlan + "NetworkNamespace=/proc/1/ns/net\n", code: link.CodeNoNamespace, next: "remove NetworkNamespace=, or write another one"},
 		{name: "OK made", before: func() { s.Namespaces = []link.Namespace{{Path: "/run/netns/job", ID: 3}, {Path: "/x", ID: 4}} },
 			text: vlan + job + "EgressQOSMaps=3-3\n",
 			want: []string{"ip link add link eth0 name v netns job up type vlan id 7 egress-qos-map 3:3"}},

@@ -64,6 +64,12 @@ func (c *Conn) NumberNamespace(fd int) error {
 	return err
 }
 
+// OwnNamespace reports whether an open file is the network namespace of this thread.
+func OwnNamespace(fd int) bool {
+	var file, own unix.Stat_t
+	return unix.Fstat(fd, &file) == nil && unix.Stat("/proc/thread-self/ns/net", &own) == nil && file.Dev == own.Dev && file.Ino == own.Ino
+}
+
 // InNamespace opens a network namespace for f. Others than regular files, which a
 // namespace counts as, are not opened.
 func InNamespace(path string, f func(fd int) error) error {

@@ -47,6 +47,14 @@ func TestNamespaces(t *testing.T) {
 	a, _ := pair(t, c)
 	other := otherNamespace(t)
 	fd := int(other.Fd())
+	if err := InNamespace("/proc/thread-self/ns/net", func(own int) error {
+		if !OwnNamespace(own) || OwnNamespace(fd) {
+			t.Errorf("own: %v, other: %v", OwnNamespace(own), OwnNamespace(fd))
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
 	if id, err := c.NamespaceID(fd); id != -1 || err != nil {
 		t.Errorf("before: %d, %v", id, err)
 	}

@@ -417,7 +417,7 @@ func (s *Subnet) SetPartitions(c partition.Config, reason string) {
 func (s *Subnet) SetRoute(o route.Options, reason string) {
 	s.do(func() {
 		s.cfg.Route = o
-		s.prog.want.worst = 0 // not to be compared: other flows may count
+		s.prog.compared.worst = 0 // not to be compared: other flows may count
 		s.prog.reroute, s.served.mcastDirty = true, true
 		s.ev.apply, s.ev.resweep, s.ev.reason = true, true, reason
 	})

@@ -93,6 +93,8 @@ func (s *Subnet) handleDue(ctx context.Context, d *duties, now time.Time) (bool,
 	case isDue(s.sweeps.flaps.Next(), now):
 		s.ev.guids = append(s.ev.guids, s.sweeps.flaps.Release(now)...)
 		s.ev.reason = "try again a link that went down too often"
+	case isDue(s.prog.want.compareAt, now):
+		s.ev.apply, s.ev.reason = true, compareReason
 	case isDue(s.babbles.next(), now):
 		s.unbabble(now, false)
 	default:
@@ -119,7 +121,7 @@ func (s *Subnet) idle(ctx context.Context, d *duties, now time.Time) error {
 	if s.knowsPeers() {
 		most = min(most, d.peers.Sub(now))
 	}
-	for _, t := range []time.Time{s.sweeps.flaps.Next(), s.babbles.next()} {
+	for _, t := range []time.Time{s.sweeps.flaps.Next(), s.babbles.next(), s.prog.want.compareAt} {
 		if !t.IsZero() {
 			most = min(most, t.Sub(now))
 		}

@@ -153,7 +153,7 @@ func isBlank(lft [][]uint8, sw int) bool {
 func (w *sweep) remember(ctx context.Context) error {
 	s := w.s
 	r := &s.prog.want
-	if s.cfg.Routes == nil || r.saved || w.failed > 0 || s.ev.any() || s.prog.reroute {
+	if s.cfg.Routes == nil || r.saved || !r.compareAt.IsZero() || w.failed > 0 || s.ev.any() || s.prog.reroute {
 		return nil
 	}
 	g := s.routed(w.f)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"time"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
@@ -26,10 +27,27 @@ type routes struct {
 	trunk  []uint8   // the tree that multicast takes, see route.Result
 	at     []ib.GUID // of the switches, by the index that sl is by
 
+	// compareAt is when tables that were only repaired (route.Result.Early) are compared with new
+	// ones, zero for others.
+	compareAt time.Time
+
 	noTree   string // see route.Result
 	warnings []string
 	saved    bool // in Config.Routes: set by remember, cleared with the next routes
 	forgot   bool // no tables of lanes are there: set by forgetLanes, cleared likewise
+}
+
+// compareDelay is for how long no cable goes or comes before tables that were only repaired
+// are compared with new ones: a change during that computation waits for its end.
+const compareDelay = time.Second
+
+// compareReason is the reason of the sweep that does.
+const compareReason = "repaired routes are compared with new ones"
+
+// figures are of routes what compareRoutes compares.
+type figures struct {
+	engine       string
+	worst, bound float64
 }
 
 // built is what was computed for a fabric.
@@ -95,8 +113,9 @@ const treeFactor, otherFactor = 2, 3
 // compareRoutes warns when the first tables are much worse than the cabling allows, or tables
 // are much worse than the last, or at all worse because the engine leaves ftree or dor.
 func (s *Subnet) compareRoutes(r *route.Result) {
-	old := &s.prog.want
-	if old.lft != nil && old.engine != r.Engine {
+	old := s.prog.compared
+	s.prog.compared = figures{r.Engine, r.Worst, r.Bound}
+	if old.engine != "" && old.engine != r.Engine {
 		args := []any{"routing", r.Engine, "routing_before", old.engine, "busiest_link_flows", math.Round(r.Worst),
 			"at_best", math.Round(r.Bound)}
 		if r.NoTree != "" {
@@ -108,7 +127,7 @@ func (s *Subnet) compareRoutes(r *route.Result) {
 	if r.Engine == route.FatTree {
 		factor = treeFactor
 	}
-	if old.lft == nil && r.Bound > 0 && r.Worst > factor*r.Bound {
+	if old.engine == "" && r.Bound > 0 && r.Worst > factor*r.Bound {
 		args := []any{"busiest_link_flows", math.Round(r.Worst), "at_best", math.Round(r.Bound), "routing", r.Engine}
 		if r.NoTree != "" {
 			args = append(args, "why_not_ftree", r.NoTree)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
@@ -98,10 +99,11 @@ func (w *sweep) readPKeys(ctx context.Context) error {
 // has the shape of the last.
 func (w *sweep) route(ctx context.Context) error {
 	s, f := w.s, w.f
-	if !w.sameShape || s.prog.want.lft == nil || s.prog.reroute {
-		s.prog.reroute = false
+	if !w.sameShape || s.prog.want.lft == nil || s.prog.reroute || isDue(s.prog.want.compareAt, time.Now()) {
 		g := s.routed(f)
 		opt, q, own := w.routeOptions(g)
+		opt.Early = !w.first && !w.sameShape && !s.prog.reroute
+		s.prog.reroute = false
 		alone, again, sm := w.first && s.copied.regs == nil, s.prog.want.lft != nil, w.pol.SMLID
 		r, err := compute(ctx, s, func() built {
 			var last *remembered
@@ -133,10 +135,14 @@ func (w *sweep) route(ctx context.Context) error {
 			s.log.Error("no routes", "err", r.err)
 			return errNoRoutes
 		}
-		s.compareRoutes(&r.Result)
 		s.sayDrains(f)
 		s.prog.want = routes{lft: r.LFT, sl: r.SL, layers: r.NumLayers, engine: r.Engine, order: r.Order, worst: r.Worst, levels: opt.Layers,
 			bound: r.Bound, qos: r.qos, trunk: r.Trunk, at: g.SwitchGUIDs(), noTree: r.NoTree, warnings: r.Warnings}
+		if r.Early {
+			s.prog.want.compareAt = time.Now().Add(compareDelay)
+		} else {
+			s.compareRoutes(&r.Result)
+		}
 		s.served.mcastDirty = s.served.mcastDirty || !slices.Equal(opt.Trunk, r.Trunk)
 		if r.SL != nil && len(own) > 0 {
 			s.warnOnce("policy", "routes need service levels for themselves here, those chosen for something else are not used",

@@ -90,7 +90,7 @@ type former struct {
 type events struct {
 	full     bool // discover everything: a handover, new partitions, a part lost, a switch that restarts in a sweep, Resweep
 	light    bool // query every switch: the timer of light sweeps, traps, other managers, Resweep
-	apply    bool // there is something to write: the SA (GUIDs, registrations), Drain, SetRoute and other settings
+	apply    bool // there is something to write: the SA (GUIDs, registrations), Drain, SetRoute and other settings, compareAt
 	resweep  bool // log even when nothing changed: Resweep, Drain and the setters of settings
 	switches []ib.LID
 	ports    []ib.LID
@@ -128,16 +128,18 @@ type sweeps struct {
 
 // programmed is the known state of the subnet and the wanted one.
 type programmed struct {
-	fabric  *fabric.Fabric // as found by the last sweep and changed by its Sets; nil before the first
-	owner   []int32        // its Fabric.LIDs
-	shown   *fabric.Fabric // the same once the sweep has ended and it changes no more
-	have    tables         // by the indices of fabric
-	want    routes
-	levels  pathLevels // as last given to the SA
-	top     ib.LID
-	memory  lid.Memory
-	saved   bool // memory is in the store: set by save, cleared when a sweep changes LIDs
-	reroute bool // routes are to be computed whatever the shape: set by Drain, settings and fewer lanes, cleared by route
+	fabric *fabric.Fabric // as found by the last sweep and changed by its Sets; nil before the first
+	owner  []int32        // its Fabric.LIDs
+	shown  *fabric.Fabric // the same once the sweep has ended and it changes no more
+	have   tables         // by the indices of fabric
+	want   routes
+	// compared is of the last routes that were not just repaired, for compareRoutes.
+	compared figures
+	levels   pathLevels // as last given to the SA
+	top      ib.LID
+	memory   lid.Memory
+	saved    bool // memory is in the store: set by save, cleared when a sweep changes LIDs
+	reroute  bool // routes are to be computed whatever the shape: set by Drain, settings and fewer lanes, cleared by route
 	// noVLs are switches whose SL-to-VL tables are not written, so that routes do without
 	// service levels: true has refused them, until it leaves, false has not answered.
 	noVLs map[ib.GUID]bool

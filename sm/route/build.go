@@ -69,6 +69,9 @@ type Options struct {
 	// OwnLevels is set where service levels are chosen for something else: a share of the
 	// links, a QoS policy or a partition. Auto takes no layers then, which leave no choice.
 	OwnLevels bool
+	// Early asks for tables in force that were repaired without a comparison with tables from
+	// nothing, which takes most of the time, where such are possible: Result.Early says so.
+	Early bool
 }
 
 // Layers gives the service level of the path between two switches, by switch
@@ -147,7 +150,9 @@ type Result struct {
 	Worst, Bound float64
 	// NoTree is why Auto does not take ftree, where Worst is more than twice Bound or
 	// Options.Before is ftree.
-	NoTree   string
+	NoTree string
+	// Early is set for tables that Build may replace by better ones without Options.Early.
+	Early    bool
 	Warnings []string
 }
 
@@ -183,7 +188,7 @@ func build(f *fabric.Fabric, opt Options, list []pendant) (Result, error) {
 	g.apart = g.pairsOf(list)
 	roots, lack := rootsOf(f, opt.Roots)
 	hints = slices.Concat(hints, lack, g.weighHops(opt.HopWeights), g.orderHosts(opt.HostOrder))
-	b := &builder{graph: g, prev: opt.Previous, prior: g.placesOf(opt.Order), roots: roots}
+	b := &builder{graph: g, prev: opt.Previous, prior: g.placesOf(opt.Order), roots: roots, early: opt.Early}
 	var r Result
 	var warnings []string
 	done := false
@@ -344,6 +349,7 @@ type builder struct {
 	prev  [][]uint8
 	prior []float64 // by switch: its place in the order of prev
 	roots []int32   // switches that were named as such
+	early bool      // see Options.Early
 }
 
 func (b *builder) auto(r *Result, opt Options) {

@@ -135,7 +135,8 @@ func (b *builder) keep(r *Result, whole *grid, fresh func() Result) {
 		*r = fresh()
 		return
 	}
-	if y.worst() > within(bound) || slices.Contains(y.load, 0) {
+	open := y.worst() > within(bound) || slices.Contains(y.load, 0) // whether fresh ones may be better
+	if open && !b.early {
 		made := fresh()
 		limit := max(bound, within(int64(made.Worst*16)))
 		y.fill(made.LFT)
@@ -149,6 +150,7 @@ func (b *builder) keep(r *Result, whole *grid, fresh func() Result) {
 		order = b.named(b.connectedOrder(b.prior))
 	}
 	*r = y.result(r.Engine, order, bound)
+	r.Early = open && b.early
 }
 
 func (y *patched) result(engine string, order []ib.GUID, bound int64) (r Result) {

@@ -159,14 +159,18 @@ func (y *patched) result(engine string, order []ib.GUID, bound int64) (r Result)
 	return r
 }
 
-// adopt counts the turns of the tables, without entries that lead in a circle. It returns false
-// if they have a cycle.
+// adopt counts the turns of the tables, without entries that lead in a circle or to a part that is
+// cut off. It returns false if they have a cycle.
 func (y *patched) adopt() bool {
 	seen := make([]int32, y.n)
 	for d, dests := range y.dests {
 		for _, to := range dests {
 			row := y.way[to.lid]
-			row[d] = NoPort
+			for s := range row {
+				if s == d || y.part.find(int32(s)) != y.part.find(int32(d)) {
+					row[s] = NoPort
+				}
+			}
 			clear(seen)
 			for s := range int32(y.n) {
 				for at := s; seen[at] == 0; {

@@ -122,3 +122,30 @@ func TestEarly(t *testing.T) {
 		}
 	}
 }
+
+// Tables of a fabric that falls in two have no entries to the other part, and those within a
+// part are relieved.
+func TestPatchedParts(t *testing.T) {
+	for seed := range uint64(6) {
+		f := gen.LIDs(gen.RandomRegular(seed, 16, 4, 2), 0)
+		before, _ := route.Build(f, route.Options{})
+		half := func(p *fabric.Port) bool { s := f.Nodes[p.Node].Switch; return s != fabric.None && s < 8 }
+		g := gen.Unplug(f, func(a, b *fabric.Port) bool {
+			return f.Nodes[a.Node].Switch != fabric.None && f.Nodes[b.Node].Switch != fabric.None && half(a) != half(b)
+		})
+		for _, early := range []bool{true, false} {
+			r, err := route.Build(g, hinted(route.Options{Early: early}, &before))
+			if err != nil || naiveLoop(g, r.LFT) || route.Verify(g, r.LFT, r.SL, false) != nil {
+				t.Errorf("seed %d: %v, or a loop", seed, err)
+			}
+			for _, e := range g.EndPorts {
+				d, _ := g.SwitchOf(e)
+				for s, row := range r.LFT {
+					if (s < 8) != (d < 8) && row[g.Ports[e].LID] != route.NoPort {
+						t.Fatalf("seed %d, early %v: switch %d has an entry to switch %d, which is cut off", seed, early, s, d)
+					}
+				}
+			}
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -19,9 +18,7 @@ func TestNamespaceIsWatched(t *testing.T) {
 	dirs := NewUnitDirs(root)
 	dirs.Load()
 	woken := make(chan struct{}, 9)
-	if err := dirs.Watch(t.Context(), slog.New(slog.DiscardHandler), func() { woken <- struct{}{} }); err != nil {
-		t.Fatal(err)
-	}
+	watchUnits(t, dirs, func() { woken <- struct{}{} })
 	ns := filepath.Join(root, units.NamespaceDir, "job")
 	testkit.WriteFile(t, ns, "")
 	for _, what := range []string{"comes", "goes"} {
@@ -43,14 +40,12 @@ func TestAddressTableIsWatched(t *testing.T) {
 	dirs := NewUnitDirs(root)
 	set := dirs.Load()
 	woken := make(chan struct{}, 1)
-	if err := dirs.Watch(t.Context(), slog.New(slog.DiscardHandler), func() {
+	watchUnits(t, dirs, func() {
 		select {
 		case woken <- struct{}{}:
 		default:
 		}
-	}); err != nil {
-		t.Fatal(err)
-	}
+	})
 	if len(set.Problems) != 1 {
 		t.Errorf("%v", set.Problems)
 	}

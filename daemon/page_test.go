@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// The diagram in docs/architecture.md has what a cycle calls, in its order.
+// The diagram in docs/architecture.md has the methods that a cycle calls, in their order.
 func TestPageHasCycle(t *testing.T) {
 	page, err := os.ReadFile("../docs/architecture.md")
 	if err != nil {
@@ -27,6 +27,12 @@ func TestPageHasCycle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	methods := map[string]bool{}
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil && f.Name.Name != "timed" { // which runs what it is given
+			methods[f.Name.Name] = true
+		}
+	}
 	calls := func(name string) (out []string) {
 		for _, d := range file.Decls {
 			f, ok := d.(*ast.FuncDecl)
@@ -35,7 +41,7 @@ func TestPageHasCycle(t *testing.T) {
 			}
 			ast.Inspect(f, func(n ast.Node) bool {
 				if c, ok := n.(*ast.CallExpr); ok {
-					if s, ok := c.Fun.(*ast.SelectorExpr); ok && slices.Contains(drawn, s.Sel.Name) {
+					if s, ok := c.Fun.(*ast.SelectorExpr); ok && (methods[s.Sel.Name] || slices.Contains(drawn, s.Sel.Name)) {
 						out = append(out, s.Sel.Name)
 					}
 				}

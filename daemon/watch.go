@@ -97,10 +97,9 @@ var everything = Scope{All: true, RDMA: true, PKeys: true, Addrs: true, Routes: 
 // wait for a state: the loop reads everything after it.
 const rejoin = time.Second
 
-// Start opens all sources, so that nothing that happens after the first observation is
-// missed, and wakes the loop until ctx ends. Sources that this kernel does not
-// have are left out.
-func (w *Watch) Start(ctx context.Context) error {
+// Open opens all sources, so that nothing that happens after the first observation is
+// missed. Sources that this kernel does not have are left out.
+func (w *Watch) Open() error {
 	var err error
 	if w.poll, err = nl.NewPoller(); err != nil {
 		return err
@@ -130,13 +129,21 @@ func (w *Watch) Start(ctx context.Context) error {
 			w.sources = append(w.sources, &source{EventSource: x, socket: so})
 		}
 	}
-	context.AfterFunc(ctx, func() { _ = w.poll.Close() })
-	go func() {
-		for w.poll.Wait() == nil {
-			w.Wake(Scope{Events: true})
-		}
-	}()
 	return nil
+}
+
+// Run wakes the loop when something has happened, until ctx ends. The sources are open.
+func (w *Watch) Run(ctx context.Context) error {
+	defer context.AfterFunc(ctx, func() { _ = w.poll.Close() })()
+	for {
+		if err := w.poll.Wait(); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("wait for events of the kernel: %w", err)
+		}
+		w.Wake(Scope{Events: true})
+	}
 }
 
 // Close closes the sockets. The loop must have ended.
@@ -320,11 +327,12 @@ func (w *Watch) rdma() (EventSocket, error) {
 
 // Watch reports changes below the unit directories: it notes which files were touched and asks
 // for a reload when the directories have been quiet for a moment. Directories that do not exist
-// yet are waited for at their nearest parent.
-func (u *UnitDirs) Watch(ctx context.Context, log *slog.Logger, wake func()) error {
+// yet are waited for at their nearest parent. The watches are there when it returns; run
+// reads them until its context ends.
+func (u *UnitDirs) Watch(log *slog.Logger, wake func()) (run func(context.Context) error, err error) {
 	w, err := filewatch.New(log)
 	if err != nil {
-		return fmt.Errorf("watch the unit directories: %w", err)
+		return nil, fmt.Errorf("watch the unit directories: %w", err)
 	}
 	addTables := func(paths []string) {
 		for _, p := range paths {
@@ -337,7 +345,7 @@ func (u *UnitDirs) Watch(ctx context.Context, log *slog.Logger, wake func()) err
 	}
 	add()
 	u.SetWatching(addTables)
-	go w.Run(ctx, func(e fsnotify.Event) bool {
+	event := func(e fsnotify.Event) bool {
 		if e.Name == "" {
 			u.lost()
 			return true
@@ -350,11 +358,14 @@ func (u *UnitDirs) Watch(ctx context.Context, log *slog.Logger, wake func()) err
 			u.lost() // a directory: what is in it may be new
 		}
 		return true
-	}, func() {
-		add()
-		wake()
-	})
-	return nil
+	}
+	return func(ctx context.Context) error {
+		w.Run(ctx, event, func() {
+			add()
+			wake()
+		})
+		return nil
+	}, nil
 }
 
 // concerns keeps out what happens beside the unit directories in a parent that

@@ -18,6 +18,16 @@ import (
 	"ibnetworkd/units"
 )
 
+// watchUnits watches unit directories until the test ends.
+func watchUnits(t *testing.T, u *UnitDirs, wake func()) {
+	t.Helper()
+	run, err := u.Watch(slog.New(slog.DiscardHandler), wake)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.Run(t, run)
+}
+
 // TestWatchUnits goes through what happens to unit directories: they come into
 // being, get files, drop-ins and replacements, and each time the units are right
 // after the next call.
@@ -26,9 +36,7 @@ func TestWatchUnits(t *testing.T) {
 	u := NewUnitDirs(root)
 	u.Load()
 	woken := make(chan struct{}, 100)
-	if err := u.Watch(t.Context(), slog.New(slog.DiscardHandler), func() { woken <- struct{}{} }); err != nil {
-		t.Fatal(err)
-	}
+	watchUnits(t, u, func() { woken <- struct{}{} })
 	dir := filepath.Join(root, units.Dirs[0])
 	write := func(name, text string) {
 		t.Helper()

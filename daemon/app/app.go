@@ -73,7 +73,8 @@ type host struct {
 // events are what happens to the system; *daemon.Watch is one.
 type events interface {
 	daemon.Events
-	Start(context.Context) error
+	Open() error
+	Run(context.Context) error
 	Close() error
 }
 
@@ -301,12 +302,12 @@ func (a *App) observed(v daemon.View) {
 // Run runs the parts until ctx ends or one of them fails. A value from hangup reloads
 // the units.
 func (a *App) Run(ctx context.Context, hangup <-chan os.Signal) error {
-	if err := a.events.Start(ctx); err != nil {
+	if err := a.events.Open(); err != nil {
 		return err
 	}
 	defer func() { _ = a.events.Close() }()
 	a.noticeSettings()
-	if err := a.units.watch(ctx, a.log, a.unitFilesChanged); err != nil {
+	if err := a.units.open(a.log, a.unitFilesChanged); err != nil {
 		a.log.Warn("the unit directories are not watched: changes need a reload", "error", err)
 	}
 	a.log.Info("ibnetworkd starts", "version", version.String())
@@ -318,10 +319,12 @@ func (a *App) Run(ctx context.Context, hangup <-chan os.Signal) error {
 	return err
 }
 
-// tasks are all that runs, in the order in which it is started. An error ends the
-// process: each retries inside itself what may pass.
+// tasks are all that runs beside each other. An error ends the process: each retries inside
+// itself what may pass.
 func (a *App) tasks(hangup <-chan os.Signal) []task {
 	return []task{
+		{name: "events of the kernel", run: a.events.Run},
+		{name: "unit directories", run: a.units.watch},
 		{name: "loop", run: a.daemon.Run, ready: a.daemon.Ready()},
 		{name: "D-Bus", run: a.bus.Run, ready: a.bus.Ready(), within: busWait},
 		{name: "calls without a bus", run: a.control.Run},

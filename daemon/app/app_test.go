@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -87,10 +88,15 @@ func (s *system) taken() string {
 // quiet are no events.
 type quiet struct{ err error }
 
-func (quiet) Take() daemon.Scope            { return daemon.Scope{} }
-func (quiet) Ready()                        {}
-func (q quiet) Start(context.Context) error { return q.err }
-func (quiet) Close() error                  { return nil }
+func (quiet) Take() daemon.Scope { return daemon.Scope{} }
+func (quiet) Ready()             {}
+func (q quiet) Open() error      { return q.err }
+
+func (q quiet) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+func (quiet) Close() error { return nil }
 
 // manager is a service manager that receives what the process reports.
 type manager struct {
@@ -392,11 +398,33 @@ func TestNew(t *testing.T) {
 		t.Errorf("a second daemon: %v", err)
 	}
 	names := map[string]bool{}
+	page := string(testkit.ReadFile(t, "../../docs/architecture.md"))
+	_, table, _ := strings.Cut(page, "| task | when it fails |\n|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	drawn := 0
+	for row := range strings.Lines(table) {
+		drawn += len(strings.Split(strings.Split(row, "|")[1], ","))
+	}
 	for _, task := range a.tasks(nil) {
 		if names[task.name] || task.run == nil {
 			t.Errorf("task %q", task.name)
 		}
 		names[task.name] = true
+		if !regexp.MustCompile(`(?m)^\|([^|]*,)? ` + task.name + `[ ,:]`).MatchString(table) {
+			t.Errorf("docs/architecture.md lacks the task %q", task.name)
+		}
+	}
+	if drawn != len(names) {
+		t.Errorf("docs/architecture.md has %d tasks, there are %d", drawn, len(names))
+	}
+	packages, err := os.ReadDir("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range packages {
+		if p.IsDir() && !strings.Contains(page, "`daemon/"+p.Name()+"`") {
+			t.Errorf("docs/architecture.md lacks the package daemon/%s", p.Name())
+		}
 	}
 	a.Close()
 	if a, err = New(o); err != nil {

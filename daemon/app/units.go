@@ -19,6 +19,8 @@ type unitSource struct {
 	// load reads the units, request says that the next load is one that was asked for.
 	load    func() *units.Set
 	request func()
+	// reports reads the watches on the directories; nil if they are not watched.
+	reports func(context.Context) error
 }
 
 // newUnitSource reads below root and keeps the last good version of each file in copies.
@@ -32,9 +34,17 @@ func newUnitSource(root string, watched bool, copies string, log *slog.Logger) *
 	return u
 }
 
-// watch calls changed for each change of a file until ctx ends. It does not block.
-func (u *unitSource) watch(ctx context.Context, log *slog.Logger, changed func()) error {
-	return u.dirs.Watch(ctx, log, changed)
+// open has changed called for changes of files from now on, while watch runs.
+func (u *unitSource) open(log *slog.Logger, changed func()) (err error) {
+	u.reports, err = u.dirs.Watch(log, changed)
+	return err
+}
+
+func (u *unitSource) watch(ctx context.Context) error {
+	if u.reports == nil {
+		return nil
+	}
+	return u.reports(ctx)
 }
 
 // onRequest makes loads that were not requested give the units of the last one that

@@ -54,8 +54,10 @@ static netdev_tx_t eth_xmit(struct sk_buff *skb, struct net_device *nd)
 	nd->stats.tx_bytes += skb->len;
 	rcu_read_lock();
 	list_for_each_entry_rcu(e, &hub, list) {
-		if (e->nd == nd || !netif_running(e->nd) || !netif_carrier_ok(e->nd) ||
-		    (!all && !(e->nd->flags & IFF_PROMISC) && !ether_addr_equal(e->nd->dev_addr, dst)))
+		if (e->nd == nd || !netif_running(e->nd) || !netif_carrier_ok(e->nd))
+			continue;
+		if (!all && !(e->nd->flags & IFF_PROMISC) &&
+		    !ether_addr_equal(e->nd->dev_addr, dst))
 			continue;
 		c = skb_clone(skb, GFP_ATOMIC);
 		if (c)

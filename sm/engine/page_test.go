@@ -1,7 +1,12 @@
 package engine
 
 import (
+	"context"
+	"go/ast"
+	"go/parser"
+	"go/token"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"runtime"
@@ -25,10 +30,40 @@ func TestPageHasStages(t *testing.T) {
 		}
 	}
 	for _, s := range stages {
-		name := runtime.FuncForPC(reflect.ValueOf(s).Pointer()).Name()
-		are = append(are, name[strings.LastIndex(name, ".")+1:])
+		are = append(are, nameOf(s))
 	}
 	if !slices.Equal(drawn, are) {
 		t.Errorf("docs/architecture.md draws %v, the stages are %v", drawn, are)
+	}
+}
+
+func nameOf(f func(*sweep, context.Context) error) string {
+	name := runtime.FuncForPC(reflect.ValueOf(f).Pointer()).Name()
+	return name[strings.LastIndex(name, ".")+1:]
+}
+
+// A stage is read at one look.
+func TestStagesAreShort(t *testing.T) {
+	const most = 60
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, fset := map[string]int{}, token.NewFileSet()
+	for _, name := range files {
+		file, err := parser.ParseFile(fset, name, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
+				lines[f.Name.Name] = fset.Position(f.End()).Line - fset.Position(f.Pos()).Line + 1
+			}
+		}
+	}
+	for _, s := range stages {
+		if name := nameOf(s); lines[name] == 0 || lines[name] > most {
+			t.Errorf("%s has %d lines, want 1 to %d", name, lines[name], most)
+		}
 	}
 }

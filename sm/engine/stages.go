@@ -135,20 +135,7 @@ func (w *sweep) route(ctx context.Context) error {
 			s.log.Error("no routes", "err", r.err)
 			return errNoRoutes
 		}
-		s.sayDrains(f)
-		s.prog.want = routes{lft: r.LFT, sl: r.SL, layers: r.NumLayers, engine: r.Engine, order: r.Order, worst: r.Worst, levels: opt.Layers,
-			bound: r.Bound, qos: r.qos, trunk: r.Trunk, at: g.SwitchGUIDs(), noTree: r.NoTree, warnings: r.Warnings}
-		if r.Early {
-			s.prog.want.compareAt = time.Now().Add(compareDelay)
-		} else {
-			s.compareRoutes(&r.Result)
-		}
-		s.served.mcastDirty = s.served.mcastDirty || !slices.Equal(opt.Trunk, r.Trunk)
-		if r.SL != nil && len(own) > 0 {
-			s.warnOnce("policy", "routes need service levels for themselves here, those chosen for something else are not used",
-				"routing", r.Engine, "not_used", strings.Join(own, ", "))
-		}
-		w.warn("routes and partitions", r.Warnings)
+		w.useRoutes(g, opt, &r, own)
 	}
 	if s.prog.want.qos != nil {
 		w.pol.VLs = make([]uint8, len(f.Ports))
@@ -166,6 +153,26 @@ func (w *sweep) route(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// useRoutes makes computed routes those that the fabric is to have, and reports how they
+// differ from the last and what they do not follow.
+func (w *sweep) useRoutes(g *fabric.Fabric, opt route.Options, r *built, own []string) {
+	s := w.s
+	s.sayDrains(w.f)
+	s.prog.want = routes{lft: r.LFT, sl: r.SL, layers: r.NumLayers, engine: r.Engine, order: r.Order, worst: r.Worst, levels: opt.Layers,
+		bound: r.Bound, qos: r.qos, trunk: r.Trunk, at: g.SwitchGUIDs(), noTree: r.NoTree, warnings: r.Warnings}
+	if r.Early {
+		s.prog.want.compareAt = time.Now().Add(compareDelay)
+	} else {
+		s.compareRoutes(&r.Result)
+	}
+	s.served.mcastDirty = s.served.mcastDirty || !slices.Equal(opt.Trunk, r.Trunk)
+	if r.SL != nil && len(own) > 0 {
+		s.warnOnce("policy", "routes need service levels for themselves here, those chosen for something else are not used",
+			"routing", r.Engine, "not_used", strings.Join(own, ", "))
+	}
+	w.warn("routes and partitions", r.Warnings)
 }
 
 // routeOptions are the options for routes of g, the lanes that they may use, and what has

@@ -64,7 +64,7 @@ func plugSim(sim *simfabric.Sim, f *os.File, name, port string) (run func(contex
 	defer f.Close()
 	num, err := strconv.ParseUint(port, 10, 8)
 	if err != nil {
-		return nil, fmt.Errorf("port %s/%s: %q is no port number", name, port, port)
+		return nil, fmt.Errorf("port %s/%s: %q is not a port number", name, port, port)
 	}
 	found := sim.FindHost(name)
 	if len(found) == 0 {

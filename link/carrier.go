@@ -16,7 +16,7 @@ func CarrierReason(s *Snapshot, l *Link) Reason {
 	}
 	if l.Bond != nil && len(s.Slaves(l.Index)) == 0 {
 		return Reason{Code: CodeNoCarrier, Text: l.Name + " has no carrier, because it has no slaves",
-			Next: "ibnetctl status says of the links that are to be its slaves what keeps them from it"}
+			Next: "read why the links that are to be its slaves are not: ibnetctl status"}
 	}
 	d, p := s.PortOf(l)
 	if p == nil && l.IPoIB != nil && s.Host.RDMAExclusive {

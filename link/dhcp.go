@@ -299,7 +299,7 @@ func (d *DHCP) reason(l *Link, six bool) Reason {
 		r.Text = fmt.Sprintf("%s answers do not renew the lease of %s (%s); it is used until it ends", name, l.Name, d.Drops.Last)
 		r.Next = "correct the configuration of the " + name + " server"
 	case d.Lease != nil && !d.Lease.Address.IsValid():
-		r.Text = fmt.Sprintf("no answer from a %s server on %s for newer information; what it said before is used", name, tries)
+		r.Text = fmt.Sprintf("no answer from a %s server on %s for newer information; that of its last answer stays in use", name, tries)
 	case d.Lease != nil:
 		r.Text = fmt.Sprintf("no answer from a %s server on %s to renew the lease; it is used until it ends", name, tries)
 	case d.Refusal != "":

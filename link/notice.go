@@ -318,7 +318,7 @@ func PartitionNotices(set *units.Set) (out []Notice) {
 			continue
 		}
 		out = append(out, Notice{Unit: u.Path, Reason: Reason{Code: CodeOneHost,
-			Text: fmt.Sprintf("%s: Partition= holds while this host's subnet manager is master; another host's knows only its own",
+			Text: fmt.Sprintf("%s: Partition= applies only while this host's subnet manager is master; one of another host uses its own partitions",
 				s.Partition[0].Pos),
 			Next: "give each host that may run the subnet manager the same Partition= lines, or the same PartitionsFile="}})
 	}

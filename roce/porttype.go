@@ -126,7 +126,7 @@ func (p *planner) firmware(want, now units.PortType) link.Reason {
 		Code: CodeFirmware, Text: text + ": on this card the type is a setting of the firmware, which takes effect after a reset",
 		Next: fmt.Sprintf(
 			"mstconfig -d %s set LINK_TYPE_P%d=%d, then mstfwreset -d %s reset, or reboot; "+
-				"a board on which mstconfig knows no LINK_TYPE_P1 has one type only",
+				"a board on which mstconfig has no LINK_TYPE_P1 has one type only",
 			pci,
 			n,
 			value,

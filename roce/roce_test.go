@@ -311,7 +311,7 @@ func TestPlans(t *testing.T) {
 		{name: "bad firmware's type", index: eth0, text: "[Port]\nType=ib\n",
 			blocked: []string{"eth0 is Ethernet, asked InfiniBand: on this card the type is a setting of the firmware, which takes " +
 				"effect after a reset / mstconfig -d 0000:3b:00.1 set LINK_TYPE_P2=1, then mstfwreset -d 0000:3b:00.1 reset, or reboot; a " +
-				"board on which mstconfig knows no LINK_TYPE_P1 has one type only"}},
+				"board on which mstconfig has no LINK_TYPE_P1 has one type only"}},
 		{name: "bad firmware's type of a virtual function", index: eth0, text: "[Port]\nType=ib\n", change: func(s *link.Snapshot, _ *State) {
 			d, _ := s.Device("mlx5_0")
 			d.Virtual, d.Parent = true, "0000:3b:00.5"

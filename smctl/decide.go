@@ -120,7 +120,7 @@ func (d *decider) decide() Decision {
 	case pol.Manage == ManageNo && w.Override != OverrideStart:
 		if running {
 			if pol.Unit != "" {
-				return d.stop("%s says Manage=no", pol.Unit)
+				return d.stop("%s has Manage=no", pol.Unit)
 			}
 			if d.m.UnitGoneSince.IsZero() {
 				d.m.UnitGoneSince = d.in.Now
@@ -134,7 +134,7 @@ func (d *decider) decide() Decision {
 		}
 		d.forget()
 		if pol.Unit != "" {
-			return d.wait(PhaseOff, time.Time{}, "%s says Manage=no", pol.Unit)
+			return d.wait(PhaseOff, time.Time{}, "%s has Manage=no", pol.Unit)
 		}
 		return d.wait(PhaseOff, time.Time{}, "no unit with a [SubnetManager] section matches %v", p)
 	}

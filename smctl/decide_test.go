@@ -60,7 +60,7 @@ func TestDecide(t *testing.T) {
 			time.Time{}, Stop, PhaseStopping, "any more"},
 		{"OK unit away for a moment", Memory{}, Policy{}, port(nil), Answer{}, running, time.Time{}, Wait, PhaseMaster, "if that lasts"},
 		{"OK Manage=no stops it", Memory{}, Policy{Unit: "a.ibnetwork"}, port(nil), Answer{}, running, time.Time{}, Stop,
-			PhaseStopping, "a.ibnetwork says Manage=no"},
+			PhaseStopping, "a.ibnetwork has Manage=no"},
 		{"OK port gone", Memory{}, autoPolicy, Port{GUID: 1}, Answer{}, running, time.Time{}, Stop, PhaseStopping, "gone"},
 		{"OK port type changed", Memory{}, autoPolicy, port(func(p *Port) { p.LinkLayer = ib.LinkLayerEthernet }), Answer{},
 			running, time.Time{}, Stop, PhaseStopping, "Ethernet"},

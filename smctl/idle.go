@@ -54,7 +54,7 @@ func (d *decider) idle() Decision {
 		return d.wait(PhaseNoLink, time.Time{}, "%s", linkWords(p))
 	}
 	if pol.Manage == ManageAlways {
-		return d.start("%s says Manage=always", cmp.Or(pol.Unit, "the unit"))
+		return d.start("%s has Manage=always", cmp.Or(pol.Unit, "the unit"))
 	}
 
 	switch {

@@ -54,7 +54,7 @@ func Outlook(port string, r Running, p Policy, f Files) []Step {
 	}
 	byUnit := "no unit asks for a subnet manager on " + port
 	if p.Unit != "" {
-		byUnit = p.Unit + " says Manage=no"
+		byUnit = p.Unit + " has Manage=no"
 	}
 	running := r.State == WorkerActive || r.State == WorkerActivating
 	wanted := p.Manage != ManageNo && r.Override != OverrideStop || r.Override == OverrideStart

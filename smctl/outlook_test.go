@@ -30,7 +30,7 @@ func TestOutlook(t *testing.T) {
 		{"no unit any more", on, Policy{}, Files{},
 			"systemctl stop ibnetsm@x.service   # " + only + "; no unit asks for a subnet manager on mlx5_0/1"},
 		{"Manage=no", on, change(func(p *Policy) { p.Manage = ManageNo }), good,
-			"systemctl stop ibnetsm@x.service   # " + only + "; /etc/systemd/network/ib.ibnetwork says Manage=no"},
+			"systemctl stop ibnetsm@x.service   # " + only + "; /etc/systemd/network/ib.ibnetwork has Manage=no"},
 		{"with others", with(on, func(r *Running) { r.StatusText.Others = 1 }), Policy{}, Files{},
 			"systemctl stop ibnetsm@x.service   # no unit asks for a subnet manager on mlx5_0/1"},
 		{"being stopped", with(on, func(r *Running) { r.State = WorkerDeactivating }), Policy{}, Files{},

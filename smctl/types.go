@@ -124,7 +124,7 @@ func (p *Policy) Files() []string {
 // Port is what the kernel says about a port.
 type Port struct {
 	GUID  ib.GUID // PortGUID
-	IBDev string  // RDMA device, as mlx5_0
+	IBDev string  // RDMA device, such as mlx5_0
 	Num   int     // port number, from 1
 
 	// Present is false when the device or port is gone.

@@ -143,7 +143,7 @@ func tableKey(w string) (string, error) {
 	if len(w) > 1 && w[0] == '0' && (w[1] == 'x' || w[1] == 'X') || strings.Contains(host, ":") {
 		g, err := ib.ParseGUID(w)
 		if err == nil && g.IsZero() {
-			err = fmt.Errorf("GUID %q is no port's", ib.Clip(w))
+			err = fmt.Errorf("GUID %q is not that of a port", ib.Clip(w))
 		}
 		return g.String(), err
 	}
@@ -190,7 +190,7 @@ func (t *AddressTable) Of(o *Origins) (out []Value[netip.Prefix], missing, next 
 	if !o.GUID.IsZero() {
 		missing += " or the GUID " + o.GUID.String()
 	}
-	return nil, missing, "add a line, as " + tableWord(o) + " 192.0.2.1/24"
+	return nil, missing, "add a line such as " + tableWord(o) + " 192.0.2.1/24"
 }
 
 func tableWord(o *Origins) string {

@@ -174,7 +174,7 @@ node9/a:b 10.0.0.9/24
 		`/t:8:7: warning: "10.0.0.7" has no prefix length; it is read as 10.0.0.7/32`,
 		`/t:9:1: warning: "no*e" is not a host name, HOST/LINK or GUID; the line is not used`,
 		`/t:10:1: warning: "a:b" is not an interface name: character ':' is not allowed; the line is not used`,
-		`/t:11:1: warning: GUID "0x0" is no port's; the line is not used`,
+		`/t:11:1: warning: GUID "0x0" is not that of a port; the line is not used`,
 	}
 	for i := range max(len(got), len(want)) {
 		if i >= len(got) || i >= len(want) || got[i] != want[i] {

@@ -137,7 +137,7 @@ func (u *Unit) MayUseDHCPv6() bool {
 func parseDUIDData(s string) (DUIDData, error) {
 	raw, err := hex.DecodeString(strings.ReplaceAll(s, ":", ""))
 	if err != nil || len(raw) < 1 || len(raw) > 128 {
-		return "", fmt.Errorf("%q is not 1 to 128 bytes in hexadecimal, as 00:02:c9", ib.Clip(s))
+		return "", fmt.Errorf("%q is not 1 to 128 bytes in hexadecimal such as 00:02:c9", ib.Clip(s))
 	}
 	return DUIDData(raw), nil
 }

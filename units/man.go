@@ -179,7 +179,7 @@ The host part of that address, which is what is behind its prefix length.
 A number may be added or subtracted
 .RB ( {host+100} ).
 The other link must have one address for itself: link\-local, deprecated and secondary addresses do not count, nor do those of length 32
-where there is another. A link whose own addresses are derived from other links is no source.
+where there is another. A link whose own addresses are derived from other links is not a source.
 .PP
 While an address cannot be derived the link is configuring, its status has the reason, and an address that was set before stays.
 When what it is derived from comes or changes, the address follows. A value that does not fit (an octet of 256, an address outside of the

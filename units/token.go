@@ -26,12 +26,12 @@ func parseToken(s string) (Token, error) {
 		return Token{netip.IPv6Unspecified()}, nil
 	}
 	if strings.HasPrefix(s, "prefixstable") {
-		return Token{}, &guess{fmt.Sprintf("%q is no token: the kernel makes such addresses for the whole link only", ib.Clip(s)),
+		return Token{}, &guess{fmt.Sprintf("%q is not a token: the kernel makes such addresses for the whole link only", ib.Clip(s)),
 			"write IPv6LinkLocalAddressGenerationMode=stable-privacy, which applies to router advertisements too"}
 	}
 	a, err := parseAddr(strings.TrimPrefix(s, "static:"))
 	if err != nil || !a.Is6() {
-		return Token{}, fmt.Errorf("%q is neither eui64 nor an IPv6 address, as ::1", ib.Clip(s))
+		return Token{}, fmt.Errorf("%q is neither eui64 nor an IPv6 address such as ::1", ib.Clip(s))
 	}
 	b := a.As16()
 	prefix := [8]byte(b[:8])

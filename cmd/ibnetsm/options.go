@@ -103,8 +103,7 @@ func (o *options) bind(f *pflag.FlagSet) {
 		"length of a path, 1 to 255")
 	f.StringVar(&o.order, "guid-routing-order-file", "", "`FILE` with the port GUIDs of hosts in the order in which jobs number them, one a "+
 		"line: routes to neighbours in it spread")
-	f.StringVar(&o.lids, "guid2lid", "", "`FILE` of opensm with the LIDs of ports, read at the start; what --state-dir has of a port counts "+
-		"first")
+	f.StringVar(&o.lids, "guid2lid", "", "`FILE` of opensm with the LIDs of ports, read at the start; LIDs in --state-dir override it")
 	f.StringVar(&o.prefixes, "prefix-routes-file", "", "`FILE` with the routers for GIDs of other subnets, as opensm's prefix-routes.conf")
 	f.StringVar(&o.partitions, "partitions", "", "partitions `FILE`, in the format of opensm's partitions.conf")
 	f.StringArrayVar(&o.rules, "partition", nil,

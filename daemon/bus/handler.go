@@ -404,7 +404,7 @@ func (s *Server) port(n string) (link.PortStatus, error) {
 	case 1:
 		return hits[0], nil
 	case 0:
-		return link.PortStatus{}, busconn.Refusal(api.ErrNoSuchPort, "there is no port %q on this host (a port is named as mlx5_0/1)", n)
+		return link.PortStatus{}, busconn.Refusal(api.ErrNoSuchPort, "there is no port %q on this host (a port has a name such as mlx5_0/1)", n)
 	}
 	return link.PortStatus{}, busconn.Refusal(api.ErrNoSuchPort, "%s has %d ports: give one as %s/1", n, len(hits), n)
 }

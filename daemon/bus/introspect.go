@@ -33,7 +33,7 @@ var managerMethods = []method{
 	{"ListPorts", []arg{{"ports", "a(suso)", "out"}}, "All RDMA ports: device, port number, state, object."},
 	{"ListSubnetManagers", []arg{{"managers", "a(suso)", "out"}}, "The subnet managers: device, port number, phase, object."},
 	{"GetLink", []arg{{"name", "s", "in"}, {"object", "o", "out"}}, "The object of a link."},
-	{"GetPort", []arg{{"port", "s", "in"}, {"object", "o", "out"}}, "The object of a port named as mlx5_0/1."},
+	{"GetPort", []arg{{"port", "s", "in"}, {"object", "o", "out"}}, "The object of a port such as mlx5_0/1."},
 	{"StartSubnetManager", []arg{{"port", "s", "in"}}, "Run the subnet manager on a port until it is stopped by hand. Needs " +
 		"org.ibnetwork1.manage-subnet-manager."},
 	{"StopSubnetManager", []arg{{"port", "s", "in"}}, "Stop the subnet manager on a port and keep it stopped. Needs " +

@@ -134,7 +134,7 @@ var linkProps = []property[link.Status]{
 	{"Ifindex", "i", "The interface index; 0 for a link that is wanted and does not exist yet.",
 		func(s link.Status) any { return int32(s.Ifindex) }},
 	{"Kind", "s", "The kind of interface: ipoib, ether ...", func(s link.Status) any { return s.Kind }},
-	{"IBDevice", "s", "The RDMA device below, as mlx5_0.", func(s link.Status) any { return s.IBDevice }},
+	{"IBDevice", "s", "The RDMA device below, such as mlx5_0.", func(s link.Status) any { return s.IBDevice }},
 	{"Port", "u", "The port of the RDMA device, from 1; 0 for none.", func(s link.Status) any { return uint32(s.Port) }},
 	{"PartitionKey", "q", "The P_Key of an IPoIB interface with its membership bit; 0 for none.",
 		func(s link.Status) any { return pkey(s.PKey) }},
@@ -208,7 +208,7 @@ var linkProps = []property[link.Status]{
 
 // portProps is org.ibnetwork1.Port.
 var portProps = []property[link.PortStatus]{
-	{"IBDevice", "s", "The RDMA device, as mlx5_0.", func(p link.PortStatus) any { return p.IBDevice }},
+	{"IBDevice", "s", "The RDMA device, such as mlx5_0.", func(p link.PortStatus) any { return p.IBDevice }},
 	{"Port", "u", "The port number, from 1.", func(p link.PortStatus) any { return uint32(p.Port) }},
 	{"LinkLayer", "s", "InfiniBand or Ethernet.", func(p link.PortStatus) any { return p.LinkLayer }},
 	{"State", "s", "The logical state: Down, Initializing, Armed, Active.", func(p link.PortStatus) any { return p.State }},

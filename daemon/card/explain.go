@@ -49,7 +49,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 			return say(fmt.Sprintf("write Type=%s for the other port of the card too, or remove Type= here", o.Type),
 				"the card does not take type %s on port %d of %s/%s beside the type that its other port has", o.Type, portOf(o), o.Port.Bus, o.Port.Dev)
 		case busy:
-			return later("end the programs that use the card (rdma resource show), and take its virtual functions away (Count=0)",
+			return later("end the programs that use the card (rdma resource show), and remove its virtual functions (Count=0)",
 				"the card %s/%s is in use, so that port %d cannot become %s", o.Port.Bus, o.Port.Dev, portOf(o), o.Type)
 		}
 	case roce.SetNodeDesc:
@@ -103,7 +103,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 		case refused:
 			return say("compare "+key+" with "+show, "the driver of %s refuses %s", on.Link, key)
 		case busy:
-			return later("stop lldpad or the program that sets DCB on the link", "%s of %s is being set by another", key, on.Link)
+			return later("stop lldpad or the program that sets DCB on the link", "another program is setting %s of %s", key, on.Link)
 		}
 	case roce.SetEthtool:
 		show := roce.EthtoolShow(o.Group, on.Link)
@@ -192,7 +192,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 			return say("ip link show "+on.Link+" shows what the function has; dmesg may have the driver's reason",
 				"the driver of %s refuses %s for virtual function %d", on, what, n)
 		case busy:
-			return later("take the function from its user (a virtual machine, an up link)",
+			return later("stop the virtual machine that uses the function, or bring its link down",
 				"virtual function %d of %s is in use, so that it does not take %s", n, on, what)
 		}
 	case roce.MoveGID:
@@ -205,7 +205,7 @@ func Explain(op link.Op, err error, words string) (why link.Reason, retry, ok bo
 	case roce.RebindVF:
 		var used *inUse
 		if errors.As(err, &used) {
-			return later("take the function from its user (a virtual machine, an up link)",
+			return later("stop the virtual machine that uses the function, or bring its link down",
 				"virtual function %d of %s is in use, so that its driver does not start again", o.VF, on)
 		}
 		if unknown || refused || busy || isAny(err, unix.ENOENT) {

@@ -243,7 +243,7 @@ func (p *parser) nameAndKey(part *Partition, it item) {
 	}
 	n, err := strconv.ParseUint(p.str(key), 0, 16)
 	if err != nil {
-		p.errorf(key.a, "P_Key %s is no number from 0x0001 to 0xffff", quote(p.str(key)))
+		p.errorf(key.a, "P_Key %s is not a number from 0x0001 to 0xffff", quote(p.str(key)))
 		part.PKey = invalidKey
 		return
 	}
@@ -365,7 +365,7 @@ func parsePortGUID(s string) (ib.GUID, error) {
 			return g, nil
 		}
 	}
-	return 0, fmt.Errorf("%s is no port", quote(s))
+	return 0, fmt.Errorf("%s is not a port", quote(s))
 }
 
 // membership reads full, limited or both; opensm takes any prefix of them, and
@@ -490,7 +490,7 @@ func ParseRate(s string) (ib.Rate, error) {
 	if err == nil && ib.Rate(n).IsValid() {
 		return ib.Rate(n), nil
 	}
-	return 0, errors.New("not a rate; write it with its unit, as 100Gb/s, or as a code from 2 to 23")
+	return 0, errors.New("not a rate; write it with its unit, such as 100Gb/s, or as a code from 2 to 23")
 }
 
 // generateKeys gives definitions without a P_Key the lowest free ones, in the

@@ -27,7 +27,7 @@ func ParseRule(s string) (Partition, error) {
 	}
 	n, err := strconv.ParseUint(words[0], 0, 16)
 	if err != nil || !ib.PKey(n).IsValid() {
-		return Partition{}, fmt.Errorf("P_Key %s is no number from 0x0001 to 0xffff with low 15 bits that are not zero", quote(words[0]))
+		return Partition{}, fmt.Errorf("P_Key %s is not a number from 0x0001 to 0xffff with low 15 bits that are not zero", quote(words[0]))
 	}
 	p := Partition{PKey: ib.PKey(n).Base(), IPoIB: true}
 	def := Limited

@@ -10,7 +10,7 @@ import (
 	"ibnetworkd/smctl"
 )
 
-// Two installed hosts at a switch, each with the one unit that says Manage=auto,
+// Two installed hosts at a switch, each with the one unit that has Manage=auto,
 // and a third host that pings both. Exactly one is master. Its worker is killed
 // and comes back; it is killed for good, and the other host takes over; that
 // host loses its power, and the first takes over again; the dead host comes

@@ -23,7 +23,7 @@ import (
 // DefaultSocket is where a running ibnetsm answers.
 const DefaultSocket = "/run/ibnetsm/ibnetsm.sock"
 
-// What can be asked for. Topology and picture take a port after a space, as mlx5_0/1,
+// What can be asked for. Topology and picture take a port after a space, such as mlx5_0/1,
 // and are empty where it is not master; routing takes a port by its GUID. Drain and undrain
 // take a switch by name or GUID, undrain "all", too; their answer is a list of Drain
 // for each subnet.

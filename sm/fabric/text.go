@@ -143,7 +143,7 @@ func (t *textReader) setting(n, col int, key string, c *cursor) {
 	switch key {
 	case "vendid", "devid", "sysimgguid", "switchguid", "caguid", "hcaguids", "rtguid":
 		if err != nil {
-			t.fail(n, vcol, "%s: %q is no hexadecimal number", key, v)
+			t.fail(n, vcol, "%s: %q is not a hexadecimal number", key, v)
 			return
 		}
 	}

@@ -43,7 +43,7 @@ func TestReadText(t *testing.T) {
 		{"bad ports", "Switch 300 \"s\"\n", "f:1:8: number of ports: want 1 to 254"},
 		{"bad id", "Switch 8 s\n", "f:1:10: want the node's id in double quotes"},
 		{"bad twice", "Switch 8 \"s\"\nSwitch 8 \"s\"\n", `f:2:10: node id "s" appears twice`},
-		{"bad guid", "switchguid=zz\nSwitch 8 \"s\"\n", `f:1:12: switchguid: "zz" is no hexadecimal number`},
+		{"bad guid", "switchguid=zz\nSwitch 8 \"s\"\n", `f:1:12: switchguid: "zz" is not a hexadecimal number`},
 		{"bad dup guid", "switchguid=0x5\nSwitch 8 \"s\"\nswitchguid=0x5\nSwitch 8 \"t\"\n",
 			`f:4:10: node GUID 0x0000000000000005 of "t" is taken by "s"`},
 		{"bad port", "Switch 8 \"s\"\n[9] \"t\"[1]\n", `f:2:1: node "s" has 8 ports, no port 9`},

@@ -182,7 +182,7 @@ func FuzzPicture(f *testing.F) {
 			t.Errorf("%d bytes for %d nodes", b.Len(), len(x.Nodes))
 		}
 		if strings.Contains(b.String(), "NaN") || strings.Contains(b.String(), "Inf\"") {
-			t.Error("a place that is no number")
+			t.Error("a place that is not a number")
 		}
 		b.Reset()
 		if err := WriteDOT(&b, x); err != nil {

@@ -55,7 +55,7 @@ func MissingRouters(f *fabric.Fabric, routes []guidfile.PrefixRoute) (out []stri
 		}
 		who := "the subnet has no router"
 		if r.Router != 0 {
-			who = fmt.Sprintf("%v is no port of a router of the subnet", r.Router)
+			who = fmt.Sprintf("%v is not a port of a router of the subnet", r.Router)
 		}
 		prefix := "any prefix"
 		if r.Prefix != 0 {

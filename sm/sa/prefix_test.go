@@ -88,7 +88,7 @@ func TestPrefixRoutes(t *testing.T) {
 		t.Errorf("a source of another subnet: %#x", uint16(st))
 	}
 	if got := MissingRouters(f, routes{{Prefix: far, Router: 0x99}, {}}); len(got) != 1 ||
-		got[0] != "prefix route: prefix 0xfec0000000000009: 0x0000000000000099 is no port of a router of the subnet" {
+		got[0] != "prefix route: prefix 0xfec0000000000009: 0x0000000000000099 is not a port of a router of the subnet" {
 		t.Errorf("%q", got)
 	}
 	if got := MissingRouters(&fabric.Fabric{}, routes{{}}); len(got) != 1 || got[0] != "prefix route: any prefix: the subnet has no router" {

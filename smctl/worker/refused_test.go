@@ -16,7 +16,7 @@ import (
 func TestStartRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.units.broken = errors.New("systemd says: Unit ibnetsm@.service not found")
+		b.units.broken = errors.New("systemd: Unit ibnetsm@.service not found")
 		b.boot()
 		s := b.wait(5 * time.Second)
 		b.want(s, smctl.PhaseBackingOff, 0, 0)
@@ -32,7 +32,7 @@ func TestReloadFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.lead()
-		b.units.change(func() { b.units.deaf = errors.New("systemd says: no") })
+		b.units.change(func() { b.units.deaf = errors.New("systemd: no") })
 		b.port.Policy.Partitions = "0x8001 Name=a\n"
 		b.c.Update([]Port{b.port})
 		b.want(b.wait(time.Second), smctl.PhaseMaster, 1, 0)
@@ -153,11 +153,11 @@ func TestStopRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.lead()
-		b.units.change(func() { b.units.stuck = errors.New("systemd says: no") })
+		b.units.change(func() { b.units.stuck = errors.New("systemd: no") })
 		if err := b.c.Stop(context.Background(), "swib0", 1); err != nil {
 			t.Fatal(err)
 		}
-		if s := b.wait(time.Second); s.Phase != smctl.PhaseBlocked || !strings.Contains(s.Reason, "systemd says: no") {
+		if s := b.wait(time.Second); s.Phase != smctl.PhaseBlocked || !strings.Contains(s.Reason, "systemd: no") {
 			t.Errorf("%s: %s", s.Phase, s.Reason)
 		}
 		b.wait(20 * time.Second)

@@ -303,7 +303,7 @@ func plain(err error) error {
 	var de dbus.Error
 	if errors.As(err, &de) && len(de.Body) > 0 {
 		if t, ok := de.Body[0].(string); ok {
-			return fmt.Errorf("systemd says: %s", strings.TrimSuffix(t, "."))
+			return fmt.Errorf("systemd: %s", strings.TrimSuffix(t, "."))
 		}
 	}
 	return err

@@ -104,7 +104,7 @@ func (h *Host) word(w string) error {
 	}
 	p, err := netip.ParsePrefix(value)
 	if err != nil {
-		return fmt.Errorf("%q is not an address with its prefix length, as eno1=192.168.5.17/24", ib.Clip(w))
+		return fmt.Errorf("%q is not an address with its prefix length, such as eno1=192.168.5.17/24", ib.Clip(w))
 	}
 	i := slices.IndexFunc(h.Others, func(o units.Origin) bool { return o.Names[0] == link })
 	if i < 0 {
@@ -134,7 +134,7 @@ type Row struct {
 	Addresses []string `json:"addresses"`
 	// Missing are addresses of the unit that cannot be derived.
 	Missing []Missing `json:"missing,omitempty"`
-	// OnlyIf is what [Match] of the unit asks for and the list does not tell.
+	// OnlyIf is what [Match] of the unit asks for and the list does not contain.
 	OnlyIf []string `json:"only_if,omitempty"`
 	// Unless is the unit of the row before, which governs the link if its own OnlyIf is so.
 	Unless string `json:"unless,omitempty"`

@@ -59,7 +59,7 @@ head 0x9 ib7
 `)
 	const want = `hosts:5:1: warning: host "node1" is on line 2 already; it is left out
 hosts:6:1: warning: "no=de" is not a host name; it is left out
-hosts:7:11: warning: "eno1=x" is not an address with its prefix length, as eno1=192.168.5.17/24; it is left out
+hosts:7:11: warning: "eno1=x" is not an address with its prefix length, such as eno1=192.168.5.17/24; it is left out
 node1 ib0 10.ibnetwork [10.3.5.1/16]
 node1 ib1 20.ibnetwork [10.5.0.1/16]
 node2 ib0 10.ibnetwork [10.3.5.1/16]

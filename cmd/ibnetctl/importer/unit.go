@@ -28,7 +28,7 @@ const (
 	whyNoUnit    = "no unit is written for it: "
 	whyRATable   = "the kernel has no table for the routes of router advertisements but that of a VRF"
 	whyAutomatic = "for DHCP and router advertisements"
-	whyNoGateway = "the unspecified address is no gateway: no default route"
+	whyNoGateway = "the unspecified address is not a gateway: no default route"
 )
 
 // onEthernet says which section of a unit makes a link of a kind of ip(8) on an Ethernet link, ""

@@ -62,7 +62,7 @@ func (f FS) open(dev string, port int) (dir string, made bool, err error) {
 		made = true
 	case errors.Is(err, fs.ErrExist):
 	case errors.Is(err, unix.ENODEV):
-		return "", false, fmt.Errorf("the RDMA connection manager knows no device %s: %w", dev, unix.ENODEV)
+		return "", false, fmt.Errorf("the RDMA connection manager has no device %s: %w", dev, unix.ENODEV)
 	default:
 		return "", false, err
 	}

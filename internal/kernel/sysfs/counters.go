@@ -29,7 +29,7 @@ func (f FS) LinkCounters(link string) map[string]uint64 {
 	return out
 }
 
-// counters adds the numbers of a directory to out. What is no number, and a setting among
+// counters adds the numbers of a directory to out. What is not a number, and a setting among
 // them (lifespan), is left out.
 func counters(dir string, out map[string]uint64) {
 	entries, err := os.ReadDir(dir)

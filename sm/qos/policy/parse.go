@@ -206,7 +206,7 @@ func (x *parser) key(text string) {
 		ok = ok || x.ruleKey(key, value)
 	}
 	if !ok {
-		x.fail("", "%q is no key of a %s", ib.Clip(key), x.item)
+		x.fail("", "%q is not a key of a %s", ib.Clip(key), x.item)
 	}
 }
 

@@ -156,7 +156,7 @@ func TestMistakes(t *testing.T) {
 		{"qos-levels\nqos-level\nname: A\nend-qos-level\nqos-level\nname: A\nend-qos-level\nend-qos-levels",
 			`f:7:1: the qos-level "A" of line 5 is the second`},
 		{"port-groups\nport-group\nname: A\nports: 1",
-			`f:4:1: "ports" is no key of a port-group`},
+			`f:4:1: "ports" is not a key of a port-group`},
 		{"port-groups\nport-group\nport-guid: 5-2",
 			`f:3:12: "5-2": the range ends before`},
 		{"port-groups\nport-group\nport-name: a, b/P1",

@@ -86,12 +86,13 @@ func sources(t *testing.T, f func(path string, text []byte)) {
 	}
 }
 
-// TestShape keeps lines, files and functions short enough to review. A line with a
-// raw string literal may be longer: it cannot be broken.
+// TestShape keeps lines, files and functions of Go short enough to review, and lines and
+// files of C. A line with a raw string literal may be longer: it cannot be broken.
 func TestShape(t *testing.T) {
 	files, functions := map[string]bool{}, map[string]bool{}
 	sources(t, func(path string, text []byte) {
-		if filepath.Ext(path) != ".go" {
+		ext := filepath.Ext(path)
+		if ext != ".go" && ext != ".c" && ext != ".h" {
 			return
 		}
 		lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
@@ -105,7 +106,7 @@ func TestShape(t *testing.T) {
 				t.Errorf("%s:%d: %d columns, at most %d", path, i+1, n, maxColumns)
 			}
 		}
-		if strings.HasSuffix(path, "_test.go") {
+		if ext != ".go" || strings.HasSuffix(path, "_test.go") {
 			return
 		}
 		set := token.NewFileSet()

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -35,11 +36,15 @@ func build() (*tools, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
+	shim, err := filepath.Glob(filepath.Join(base, "lab/shim/*.c"))
+	if err != nil {
+		return nil, err
+	}
 	t := &tools{filepath.Join(dir, "ibnetsm"), filepath.Join(dir, "ibnetsim"), filepath.Join(dir, "libibumad-sim.so")}
 	for _, c := range [][]string{
 		{"go", "build", "-o", t.ibnetsm, "./cmd/ibnetsm"},
 		{"go", "build", "-o", t.ibnetsim, "./lab/simfabric/cmd/ibnetsim"},
-		{"gcc", "-O2", "-shared", "-fPIC", "-o", t.shim, "lab/shim/umad.c", "-ldl", "-lpthread"},
+		slices.Concat([]string{"gcc", "-O2", "-shared", "-fPIC", "-o", t.shim}, shim, []string{"-ldl", "-lpthread"}),
 	} {
 		cmd := exec.Command(c[0], c[1:]...)
 		cmd.Dir = base

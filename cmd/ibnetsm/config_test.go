@@ -230,7 +230,7 @@ func TestReloadKeepsSettingsThatCannotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	d := &daemon{opts: &o, begun: &now, log: textLog(&log), level: new(slog.LevelVar), status: &notifier{}, service: true}
+	d := &daemon{opts: &o, begun: &now, log: textLog(&log), level: new(slog.LevelVar), status: newNotifier(), service: true}
 	if err := d.configure(&now); err != nil {
 		t.Fatal(err)
 	}
@@ -291,7 +291,7 @@ func textLog(w io.Writer) *slog.Logger {
 func logging(t *testing.T) (*daemon, *options, string) {
 	dir := t.TempDir()
 	o := optionsOf(t, "--transport=ibsim", "--log-file="+dir+"/log", "--state-dir="+dir)
-	d := &daemon{opts: &o, begun: &o, level: new(slog.LevelVar), status: &notifier{}}
+	d := &daemon{opts: &o, begun: &o, level: new(slog.LevelVar), status: newNotifier()}
 	if err := d.logTo.open(&o); err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func TestHints(t *testing.T) {
 	}
 	start := func() (*daemon, *bytes.Buffer) {
 		log := new(bytes.Buffer)
-		d := &daemon{opts: &o, begun: &o, log: textLog(log), level: new(slog.LevelVar), status: &notifier{}}
+		d := &daemon{opts: &o, begun: &o, log: textLog(log), level: new(slog.LevelVar), status: newNotifier()}
 		if err := d.configure(&o); err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func TestLIDsOfOpenSM(t *testing.T) {
 	} {
 		testkit.WriteFile(t, file, text)
 		log := new(bytes.Buffer)
-		d := &daemon{opts: &o, begun: &o, log: textLog(log), level: new(slog.LevelVar), status: &notifier{}}
+		d := &daemon{opts: &o, begun: &o, log: textLog(log), level: new(slog.LevelVar), status: newNotifier()}
 		if err := d.configure(&o); err != nil {
 			t.Fatal(err)
 		}

@@ -15,24 +15,19 @@ import (
 	"ibnetworkd/smctl"
 )
 
-// notifier reports to systemd what the subnet managers do: READY=1 once a port is open,
-// and STATUS= with the state, which ibnetworkd reads.
+// notifier reports to systemd what the subnet managers do: STATUS= with the state, which
+// ibnetworkd reads.
 type notifier struct {
+	opened chan struct{} // closed when the first port is open
+
 	mu    sync.Mutex
 	ports map[serve.Port]smctl.StatusText
 	note  string
 	last  string
-	up    bool
 }
 
-// ready reports that the start has succeeded.
-func (s *notifier) ready() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.up {
-		s.up = true
-		sd.SdNotify(false, sd.SdNotifyReady)
-	}
+func newNotifier() *notifier {
+	return &notifier{opened: make(chan struct{}), ports: map[serve.Port]smctl.StatusText{}}
 }
 
 // state records the state of a subnet manager, whose port is open then.
@@ -50,13 +45,14 @@ func (s *notifier) state(p serve.Port, x *engine.Snapshot) {
 		said.State = smctl.SMDiscovering
 	}
 	s.mu.Lock()
-	if s.ports == nil {
-		s.ports = map[serve.Port]smctl.StatusText{}
-	}
+	defer s.mu.Unlock()
 	s.ports[p] = said
 	s.send()
-	s.mu.Unlock()
-	s.ready()
+	select {
+	case <-s.opened:
+	default:
+		close(s.opened)
+	}
 }
 
 // gone removes a port that is lost, and its state.

@@ -12,7 +12,7 @@ import (
 // What was said of a port that is lost does not stay.
 func TestLostPortIsNotMaster(t *testing.T) {
 	t.Setenv("NOTIFY_SOCKET", "")
-	s := &notifier{}
+	s := newNotifier()
 	a, b := serve.Port{Device: "mlx5_0", Num: 1, GUID: 1}, serve.Port{Device: "mlx5_1", Num: 1, GUID: 2}
 	s.state(a, &engine.Snapshot{State: mad.SMMaster.String(), Nodes: 2})
 	if !smctl.ParseStatusText(s.last).Known {

@@ -12,17 +12,17 @@ import (
 // watchdog reports to systemd that every subnet's own goroutine still answers, as often as
 // the unit's WatchdogSec= requires. A subnet manager that hangs is master for ever to its own
 // host: its ports stay Active, and nothing else would end it.
-func watchdog(ctx context.Context, m *serve.Manager) {
+func watchdog(ctx context.Context, m *serve.Manager) error {
 	limit, err := sd.SdWatchdogEnabled(false)
 	if err != nil || limit <= 0 {
-		return
+		return nil
 	}
 	t := time.NewTicker(limit / 3)
 	defer t.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-t.C:
 		}
 		if alive(m, time.Now()) {

@@ -38,6 +38,7 @@ import (
 	"ibnetworkd/internal/kernel/packet"
 	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/internal/kernel/udevdb"
+	"ibnetworkd/internal/tasks"
 	"ibnetworkd/internal/version"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
@@ -311,7 +312,7 @@ func (a *App) Run(ctx context.Context, hangup <-chan os.Signal) error {
 		a.log.Warn("the unit directories are not watched: changes need a reload", "error", err)
 	}
 	a.log.Info("ibnetworkd starts", "version", version.String())
-	err := runTasks(ctx, a.tasks(hangup), func() {
+	err := tasks.Run(ctx, a.tasks(hangup), func() {
 		a.notify(sd.SdNotifyReady)
 		close(a.started)
 	})
@@ -321,30 +322,30 @@ func (a *App) Run(ctx context.Context, hangup <-chan os.Signal) error {
 
 // tasks are all that runs beside each other. An error ends the process: each retries inside
 // itself what may pass.
-func (a *App) tasks(hangup <-chan os.Signal) []task {
-	return []task{
-		{name: "events of the kernel", run: a.events.Run},
-		{name: "unit directories", run: a.units.watch},
-		{name: "loop", run: a.daemon.Run, ready: a.daemon.Ready()},
-		{name: "D-Bus", run: a.bus.Run, ready: a.bus.Ready(), within: busWait},
-		{name: "calls without a bus", run: a.control.Run},
-		{name: "publish", run: a.publish, ready: a.published},
-		{name: "reload on SIGHUP", run: func(ctx context.Context) error { return a.onHangup(ctx, hangup) }},
-		{name: "systemd", run: a.systemd.Run},
-		{name: "subnet manager control", run: a.sm.Run},
-		{name: "files of subnet managers", run: a.smFiles.Run},
-		{name: "port feed", run: a.feed.Run},
-		{name: "environment files", run: a.env.Run},
-		{name: "name servers", run: a.resolv.Run},
-		{name: "time servers", run: a.time.Run},
-		{name: "name of the lease", run: a.name.Run},
-		{name: "DHCP clients", run: a.dhcp.Run},
-		{name: "ARP probes", run: a.probes.Run},
-		{name: "other ends of cables", run: a.remote.Run},
-		{name: "modules", run: a.modules.Run},
-		{name: "metrics", run: a.serveMetrics},
-		{name: "host name", run: a.watchHostname},
-		{name: "other network managers", run: a.watchOthers},
+func (a *App) tasks(hangup <-chan os.Signal) []tasks.Task {
+	return []tasks.Task{
+		{Name: "events of the kernel", Run: a.events.Run},
+		{Name: "unit directories", Run: a.units.watch},
+		{Name: "loop", Run: a.daemon.Run, Ready: a.daemon.Ready()},
+		{Name: "D-Bus", Run: a.bus.Run, Ready: a.bus.Ready(), Within: busWait},
+		{Name: "calls without a bus", Run: a.control.Run},
+		{Name: "publish", Run: a.publish, Ready: a.published},
+		{Name: "reload on SIGHUP", Run: func(ctx context.Context) error { return a.onHangup(ctx, hangup) }},
+		{Name: "systemd", Run: a.systemd.Run},
+		{Name: "subnet manager control", Run: a.sm.Run},
+		{Name: "files of subnet managers", Run: a.smFiles.Run},
+		{Name: "port feed", Run: a.feed.Run},
+		{Name: "environment files", Run: a.env.Run},
+		{Name: "name servers", Run: a.resolv.Run},
+		{Name: "time servers", Run: a.time.Run},
+		{Name: "name of the lease", Run: a.name.Run},
+		{Name: "DHCP clients", Run: a.dhcp.Run},
+		{Name: "ARP probes", Run: a.probes.Run},
+		{Name: "other ends of cables", Run: a.remote.Run},
+		{Name: "modules", Run: a.modules.Run},
+		{Name: "metrics", Run: a.serveMetrics},
+		{Name: "host name", Run: a.watchHostname},
+		{Name: "other network managers", Run: a.watchOthers},
 	}
 }
 

@@ -98,45 +98,6 @@ func (q quiet) Run(ctx context.Context) error {
 }
 func (quiet) Close() error { return nil }
 
-// manager is a service manager that receives what the process reports.
-type manager struct {
-	t    *testing.T
-	conn *net.UnixConn
-}
-
-func newManager(t *testing.T) *manager {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "sd") // not t.TempDir: the name of a socket is at most 107 bytes long
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	path := filepath.Join(dir, "notify")
-	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	t.Setenv("NOTIFY_SOCKET", path)
-	return &manager{t, c}
-}
-
-// wait gives the messages up to the first with a prefix.
-func (m *manager) wait(prefix string) (before []string) {
-	m.t.Helper()
-	_ = m.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
-	for b := make([]byte, 4096); ; {
-		n, err := m.conn.Read(b)
-		if err != nil {
-			m.t.Fatalf("waiting for %q after %q: %v", prefix, before, err)
-		}
-		if strings.HasPrefix(string(b[:n]), prefix) {
-			return before
-		}
-		before = append(before, string(b[:n]))
-	}
-}
-
 // process is an App that runs on a machine in memory.
 type process struct {
 	*App
@@ -216,14 +177,14 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // the configuration stays.
 func TestProcess(t *testing.T) {
 	b := bustest.Start(t)
-	m := newManager(t)
+	m := testkit.NewServiceManager(t)
 	t.Setenv("WATCHDOG_USEC", "200000")
 	var textfile string
 	p := start(t, b.Addr, func(a *App, _ *quiet) {
 		textfile = filepath.Join(a.o.UnitRoot, "ib.prom")
 		a.o.MetricsTextfile = textfile
 	})
-	m.wait("READY=1")
+	m.Wait("READY=1")
 	if ops := p.sys.taken(); !strings.Contains(ops, "ip address add 10.0.0.1/24") {
 		t.Errorf("ready after %q", ops)
 	}
@@ -267,14 +228,14 @@ func TestProcess(t *testing.T) {
 	for _, name := range []string{env, textfile} {
 		eventually(t, name, func() bool { _, err := os.Stat(name); return err == nil })
 	}
-	m.wait("WATCHDOG=1")
+	m.Wait("WATCHDOG=1")
 
 	p.edit(t, strings.Replace(address1, "10.0.0.1", "10.0.0.2", 1))
 	eventually(t, "the edit", func() bool { return strings.Contains(p.sys.taken(), "ip address add 10.0.0.2/24") })
 	p.edit(t, address1+"Nonsense=1\n")
 	p.hangup <- syscall.SIGHUP
-	m.wait("RELOADING=1\nMONOTONIC_USEC=")
-	m.wait("READY=1")
+	m.Wait("RELOADING=1\nMONOTONIC_USEC=")
+	m.Wait("READY=1")
 	call := backend{p.App}
 	if err := call.Reload(t.Context()); err != nil {
 		t.Error(err)
@@ -307,7 +268,7 @@ func TestProcess(t *testing.T) {
 	if err := p.stop(); err != nil {
 		t.Error(err)
 	}
-	m.wait("STOPPING=1")
+	m.Wait("STOPPING=1")
 	if strings.Contains(p.sys.taken(), "address del") || !strings.Contains(p.log.String(), "the configuration stays") {
 		t.Error("the end is an end of the configuration")
 	}
@@ -319,13 +280,13 @@ func TestProcess(t *testing.T) {
 // Without a bus the process is ready all the same, and files that wait for a reload are
 // a notice.
 func TestWithoutBusAndWatch(t *testing.T) {
-	m := newManager(t)
+	m := testkit.NewServiceManager(t)
 	p := start(t, "unix:path=/nonexistent/bus", func(a *App, _ *quiet) {
 		conf := filepath.Join(a.o.UnitRoot, "etc/ibnetworkd/ibnetworkd.conf")
 		testkit.WriteFile(t, conf, "[Daemon]\nWatchUnitFiles=no\nNonsense=1\n")
 		a.o.Metrics = "no"
 	})
-	m.wait("READY=1")
+	m.Wait("READY=1")
 	p.sys.taken()
 	notice := func(code link.Code) func() bool {
 		return func() bool {
@@ -406,12 +367,12 @@ func TestNew(t *testing.T) {
 		drawn += len(strings.Split(strings.Split(row, "|")[1], ","))
 	}
 	for _, task := range a.tasks(nil) {
-		if names[task.name] || task.run == nil {
-			t.Errorf("task %q", task.name)
+		if names[task.Name] || task.Run == nil {
+			t.Errorf("task %q", task.Name)
 		}
-		names[task.name] = true
-		if !regexp.MustCompile(`(?m)^\|([^|]*,)? ` + task.name + `[ ,:]`).MatchString(table) {
-			t.Errorf("docs/architecture.md lacks the task %q", task.name)
+		names[task.Name] = true
+		if !regexp.MustCompile(`(?m)^\|([^|]*,)? ` + task.Name + `[ ,:]`).MatchString(table) {
+			t.Errorf("docs/architecture.md lacks the task %q", task.Name)
 		}
 	}
 	if drawn != len(names) {

@@ -133,7 +133,7 @@ func (o *shellFlags) bind(cmd *cobra.Command) {
 	_ = f.MarkHidden("cable-fd")
 	_ = f.MarkHidden("host-number")
 	f.BoolVar(&o.qemu, "qemu", false, "run Debian's own kernel in QEMU")
-	f.StringVar(&o.config.Series, "series", "", "kernel series with --qemu: "+strings.Join(build.AllSeries, " or ")+" (default "+
+	f.StringVar(&o.config.Series, "series", "", "kernel `SERIES` with --qemu: "+strings.Join(build.AllSeries, " or ")+" (default "+
 		build.Series+")")
 	f.IntVar(&o.config.HCAs, "hcas", 2, "`NUMBER` of adapters")
 	f.IntVar(&o.config.Ports, "ports", 1, "`NUMBER` of ports of each adapter")

@@ -152,7 +152,7 @@ func setOption(flag *pflag.Flag, slice pflag.SliceValue, value string, given boo
 	}
 	if slice == nil { // the command line is applied after the file
 		err := flag.Value.Set(value)
-		if what := cli.Wanted(flag.Value.Type()); err != nil && what != "" {
+		if what := cli.Wanted(flag); err != nil && what != "" {
 			return fmt.Errorf("%q is not %s", ib.Clip(value), what)
 		}
 		return err

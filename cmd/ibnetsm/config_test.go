@@ -91,7 +91,7 @@ func TestConfigMistakes(t *testing.T) {
 	}{
 		{"# x\n\n  priorty = 3\n", `FILE:3:3: no option "priorty"; `, 0o644},
 		{"priority\n", "FILE:1:1: want name = value", 0o644},
-		{"priority =   many\n", `FILE:1:14: priority: "many" is not a number from 0 to 255`, 0o644},
+		{"priority =   many\n", `FILE:1:14: priority: "many" is not a number from 0 to 15`, 0o644},
 		{"sweep = soon\n", `FILE:1:9: sweep: "soon" is not a time such as 30, 30s or 300ms`, 0o644},
 		{"m-key-lease = 70000\n", `FILE:1:15: m-key-lease: "70000" is not a number from 0 to 65535`, 0o644},
 		{"lmc=1\nlmc=2\n", "FILE:2:1: lmc is set in line 1 already", 0o644},

@@ -13,7 +13,7 @@ func TestCommands(t *testing.T) { clitest.Check(t, rootCmd()) }
 func TestWrongArguments(t *testing.T) {
 	for args, want := range map[string]string{
 		"reload":                  "no argument is given; usage: ibnetsm reload PID",
-		"run --priority x":        `invalid argument "x" for --priority: not a number from 0 to 255`,
+		"run --priority x":        `invalid argument "x" for --priority: not a number from 0 to 15`,
 		"run --sweep 5x":          `invalid argument "5x" for --sweep: not a time such as 30, 30s or 300ms`,
 		"run --poll=-1s":          `invalid argument "-1s" for --poll: not a time such as 30, 30s or 300ms`,
 		"run --sa-key x":          `invalid argument "x" for --sa-key: not a 64 bit number such as 0x0123456789abcdef`,

@@ -5,6 +5,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -56,10 +57,15 @@ func (s *span) Set(text string) error {
 	return err
 }
 
-// Wanted is what a flag of a type takes, "" if its own error says so.
-func Wanted(flagType string) string {
+// Wanted is what a flag takes, by the range such as 0..15 that its usage names or by its
+// type, "" if its own error says so.
+func Wanted(f *pflag.Flag) string {
+	name, _ := pflag.UnquoteUsage(f)
+	if from, to, ok := strings.Cut(name, ".."); ok {
+		return "a number from " + from + " to " + to
+	}
 	return map[string]string{"bool": "yes or no", "uint8": "a number from 0 to 255", "uint16": "a number from 0 to 65535", "int": "a number",
-		"duration": "a time such as 30, 30s or 300ms"}[flagType]
+		"duration": "a time such as 30, 30s or 300ms"}[f.Value.Type()]
 }
 
 // FlagError is a flag's error in words for users: without the texts of package strconv.
@@ -70,25 +76,27 @@ func FlagError(err error) error {
 	}
 	f := bad.GetFlag()
 	why := bad.Unwrap().Error()
-	if want := Wanted(f.Value.Type()); want != "" {
+	if want := Wanted(f); want != "" {
 		why = "not " + want
 	}
 	return fmt.Errorf("invalid argument %q for --%s: %s", ib.Clip(bad.GetValue()), f.Name, why)
 }
 
 // Wrap makes a command and those below it report flags by FlagError, and a wrong number
-// of arguments with their usage, by an error that fail makes.
+// of arguments with their usage, by an error that fail makes. What a command itself
+// reports of its arguments is kept.
 func Wrap(c *cobra.Command, fail func(format string, args ...any) error) {
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return FlagError(err) })
 	wrapArgs(c, fail)
 }
 
 func wrapArgs(c *cobra.Command, fail func(format string, args ...any) error) {
+	counts := []string{"accepts ", "requires at least ", "unknown command "} // how cobra's own checks begin
 	if check := c.Args; check != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
 			what := fmt.Sprintf("%d arguments are", len(args))
 			switch err := check(c, args); {
-			case err == nil || strings.HasPrefix(err.Error(), "invalid argument"):
+			case err == nil || !slices.ContainsFunc(counts, func(s string) bool { return strings.HasPrefix(err.Error(), s) }):
 				return err
 			case len(args) == 0:
 				what = "no argument is"

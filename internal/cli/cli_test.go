@@ -28,20 +28,27 @@ func TestWrap(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"--number x", `invalid argument "x" for --number: not a number from 0 to 255`},
 		{"--number 300", `invalid argument "300" for --number: not a number from 0 to 255`},
+		{"--level x", `invalid argument "x" for --level: not a number from 0 to 15`},
 		{"--time x", `invalid argument "x" for --time: not a time such as 30, 30s or 300ms`},
 		{"--flag=perhaps", `invalid argument "perhaps" for --flag: not yes or no`},
 		{"--none", "unknown flag: --none"},
 		{"sub", "no argument is given; usage: p sub PID"},
 		{"sub 1 2", "2 arguments are given; usage: p sub PID"},
 		{"sub 1 --time 5", "<nil>"},
+		{"own x", `unknown kind "x"`},
+		{"none x", "1 argument is given; usage: p none"},
 	} {
 		var n uint8
 		var d time.Duration
 		p := &cobra.Command{Use: "p", SilenceErrors: true, SilenceUsage: true}
 		p.PersistentFlags().Uint8Var(&n, "number", 0, "")
+		p.PersistentFlags().Uint8("level", 0, "`0..15`: the level")
 		p.PersistentFlags().Bool("flag", false, "")
 		TimeVar(p.PersistentFlags(), &d, "time", 0, "")
 		p.AddCommand(&cobra.Command{Use: "sub PID", Args: cobra.ExactArgs(1), RunE: func(*cobra.Command, []string) error { return nil }})
+		p.AddCommand(&cobra.Command{Use: "own KIND", RunE: func(*cobra.Command, []string) error { return nil },
+			Args: func(_ *cobra.Command, args []string) error { return fmt.Errorf("unknown kind %q", args[0]) }})
+		p.AddCommand(&cobra.Command{Use: "none", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return nil }})
 		Wrap(p, fmt.Errorf)
 		p.SetOut(io.Discard)
 		p.SetArgs(strings.Fields(c.args))

@@ -204,7 +204,7 @@ func (s *Status) Reaches(least, most units.OperState, ipv4, ipv6 bool) bool {
 func BuildPortStatus(s *Snapshot, ports map[PortName]Governed, notes map[PortName]*PortNote) []PortStatus {
 	var out []PortStatus
 	for d, p := range s.Ports() {
-		st := foldPort(s, d, p)
+		st := buildPortStatus(s, d, p)
 		n := PortName{IBDevice: d.Name, Port: p.Num}
 		if u := ports[n].Unit; u != nil {
 			st.Unit = u.Path
@@ -215,7 +215,7 @@ func BuildPortStatus(s *Snapshot, ports map[PortName]Governed, notes map[PortNam
 	return out
 }
 
-func foldPort(s *Snapshot, d *Device, p *Port) PortStatus {
+func buildPortStatus(s *Snapshot, d *Device, p *Port) PortStatus {
 	st := PortStatus{
 		IBDevice: d.Name, Port: p.Num, LinkLayer: p.Layer.String(), State: p.State.String(), PhysState: p.Phys.String(),
 		LID: uint16(p.LID), SMLID: uint16(p.SMLID), PortGUID: p.GUID.String(), NodeGUID: d.NodeGUID.String(), Rate: p.Rate,

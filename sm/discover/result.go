@@ -79,8 +79,8 @@ func (d *Discovery) Result() *Result {
 	for d.samePort(f) {
 		f = d.build()
 	}
-	d.sayNameless()
-	d.sayChanging()
+	d.reportNameless()
+	d.reportChanging()
 	d.res.Lost = d.resumed && !d.opt.Flaps.Next().IsZero() &&
 		slices.ContainsFunc(d.nodes, func(x dnode) bool { return x.gone && !x.out && x.sw() })
 	res := &d.res

@@ -41,9 +41,9 @@ func (d *Discovery) named(i int32, p uint8, ni *mad.NodeInfo) bool {
 	return false
 }
 
-// sayNameless reports the nodes without a GUID. Answers of one kind of switch, of
+// reportNameless reports the nodes without a GUID. Answers of one kind of switch, of
 // which each came out of another port, are taken for one switch.
-func (d *Discovery) sayNameless() {
+func (d *Discovery) reportNameless() {
 	place := func(a *nameless) string { return fmt.Sprintf("%s[%d]", d.nodes[a.node].name(), a.port) }
 	list := d.nameless
 	slices.SortFunc(list, func(a, b nameless) int {
@@ -239,8 +239,8 @@ type changing struct {
 	was, other ib.GUID
 }
 
-// sayChanging reports each switch that has shown several GUIDs once.
-func (d *Discovery) sayChanging() {
+// reportChanging reports each switch that has shown several GUIDs once.
+func (d *Discovery) reportChanging() {
 	said := map[int32]bool{}
 	for _, c := range d.twoGUIDs {
 		x := &d.nodes[c.node]

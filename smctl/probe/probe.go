@@ -39,10 +39,10 @@ const (
 	retries = 2
 )
 
-// unheard is longer than the kernel takes to report a timeout. Of an SMP to
+// answerLimit is longer than the kernel takes to report a timeout. Of an SMP to
 // the own port that the driver does not answer it reports nothing at all
 // (drivers/infiniband/core/mad.c, handle_outgoing_dr_smp).
-const unheard = (retries + 2) * timeout
+const answerLimit = (retries + 2) * timeout
 
 // errSilent says that not even the own port answered. A walk that cannot leave
 // its port must not pass for one that found none.
@@ -70,7 +70,7 @@ func run(ctx context.Context, c Conn, src smp.Source) error {
 		if len(open) == 0 {
 			return nil
 		}
-		limit, cancel := context.WithTimeout(ctx, unheard)
+		limit, cancel := context.WithTimeout(ctx, answerLimit)
 		n, err := c.Recv(limit, into)
 		cancel()
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {

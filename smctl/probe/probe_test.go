@@ -155,7 +155,7 @@ func TestWalkOwnPortSilent(t *testing.T) {
 		if _, err := Walk(t.Context(), unreported{me}); err != errSilent {
 			t.Errorf("a walk from a port that does not answer: %v", err)
 		}
-		if d := time.Since(start); d != 2*unheard {
+		if d := time.Since(start); d != 2*answerLimit {
 			t.Errorf("it took %v", d)
 		}
 	})

@@ -347,7 +347,7 @@ func records(ctx context.Context, c Conn) (*Found, error) {
 func own(ctx context.Context, c Conn, attr mad.AttrID) (*[64]byte, error) {
 	p := transport.Packet{LID: ib.LIDPermissive, Timeout: timeout, Retries: retries}
 	mad.PutDR(&p.MAD, mad.MethodGet, attr, 0, uint64(rand.Uint32()), 0, nil, nil)
-	limit, cancel := context.WithTimeout(ctx, unheard)
+	limit, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	q, err := exchange(limit, c, &p)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil || err == nil && q == nil {

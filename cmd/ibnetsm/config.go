@@ -52,7 +52,7 @@ func (o options) withConfig() (options, error) {
 	}
 	b, err := readSmall(o.configFile)
 	if err != nil {
-		return o, err
+		return o, fmt.Errorf("--config: %w", err)
 	}
 	n := options{given: o.given}
 	f := pflag.NewFlagSet("config", pflag.ContinueOnError)

@@ -118,7 +118,7 @@ func (o options) withSettings() (options, error) {
 		switch {
 		case optional && errors.Is(err, fs.ErrNotExist):
 		case err != nil:
-			return o, err
+			return o, fmt.Errorf("--settings: %w", err)
 		default:
 			if err := o.readSettings(name, b); err != nil {
 				return o, err

@@ -189,9 +189,21 @@ var errNothing = errors.New("no adapter is left, so there is nothing to route")
 // written counts what has to be written to the switches that are left.
 func (c *Change) written() {
 	f := c.After.Fabric
-	have := carried(c.Before, f)
-	l := program.LFT{Fabric: f, Have: have, Want: c.After.LFT}
-	sets := map[uint64]bool{}
+	have, sets := carried(c.Before, f), map[uint64]bool{}
+	if first := c.After.repaired; first != nil {
+		c.step(have, first, sets)
+		have = first
+	}
+	c.step(have, c.After.LFT, sets)
+	c.Written = len(sets)
+	if len(c.Before.Fabric.LIDs()) != len(f.LIDs()) {
+		c.Tops = len(f.Switches)
+	}
+}
+
+// step counts what differs between two tables, and adds the switches to sets.
+func (c *Change) step(have, want [][]uint8, sets map[uint64]bool) {
+	l := program.LFT{Fabric: c.After.Fabric, Have: have, Want: want}
 	for {
 		r, ok := l.Next()
 		if !ok {
@@ -209,10 +221,7 @@ func (c *Change) written() {
 			}
 		}
 	}
-	c.Blocks, c.Written = l.Count, len(sets)
-	if len(c.Before.Fabric.LIDs()) != len(f.LIDs()) {
-		c.Tops = len(f.Switches)
-	}
+	c.Blocks += l.Count
 }
 
 // levels counts what follows from other service levels, as the manager does: paths that a

@@ -35,9 +35,12 @@ type Routes struct {
 	// Live is whether states and MTUs are the ports' answers.
 	Live bool
 
-	weights []guidfile.Weight // with which the tables were made, as far as is known
-	drained []ib.GUID
-	view    *route.View
+	// repaired are the tables that are written first where Result came of a comparison with
+	// them (route.Result.Early); nil otherwise.
+	repaired [][]uint8
+	weights  []guidfile.Weight // with which the tables were made, as far as is known
+	drained  []ib.GUID
+	view     *route.View
 }
 
 // View is what the tables do, measured once.
@@ -79,15 +82,15 @@ func Compute(f *fabric.Fabric, opt Options, previous *Routes) (*Routes, error) {
 	}
 	r := &Routes{Fabric: f, weights: opt.Route.HopWeights, drained: opt.Drained}
 	seen, _ := f.Drained(opt.Drained)
-	var err error
-	if r.Result, err = route.Build(seen, ro); err != nil {
+	ro.Early = previous != nil
+	if err := r.build(seen, ro); err != nil {
 		return nil, err
 	}
 	if opt.QoS {
 		t, lack := qos.Build(seen, r.NumLayers, qos.Options{})
 		if lack != nil && r.NumLayers > 1 {
 			ro.Layers = 0
-			if r.Result, err = route.Build(seen, ro); err != nil {
+			if err := r.build(seen, ro); err != nil {
 				return nil, err
 			}
 			r.Warnings = append(r.Warnings, fmt.Sprintf("routing does without service levels: %v", lack))
@@ -97,6 +100,19 @@ func Compute(f *fabric.Fabric, opt Options, previous *Routes) (*Routes, error) {
 	keys := pkey.Tables(f, opt.Partitions, nil)
 	r.Keys, r.Groups = keys.Members, keys.Groups
 	return r, nil
+}
+
+// build computes as the subnet manager does after a change: repaired tables first, where
+// such are possible, then a comparison with new ones.
+func (r *Routes) build(f *fabric.Fabric, opt route.Options) (err error) {
+	r.repaired = nil
+	if r.Result, err = route.Build(f, opt); err != nil || !r.Early {
+		return err
+	}
+	r.repaired = r.LFT
+	opt.Previous, opt.Order, opt.Before, opt.SL, opt.Trunk, opt.Early = r.LFT, r.Order, r.Engine, r.SL, r.Trunk, false
+	r.Result, err = route.Build(f, opt)
+	return err
 }
 
 // unused are the links between switches of a live fabric that are not Active, by

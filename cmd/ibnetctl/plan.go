@@ -256,7 +256,7 @@ With --hosts, it prints which addresses the unit files give each host of a list,
 which two of them would share. A line of FILE is the name of a host and what is known
 of it: LINK, LINK=GUID or GUID for a link to plan for, LINK=ADDRESS/LENGTH for the
 address of a link that others are derived from. A key of [Match] that the list does not
-answer, as Type=, is named, and the units that govern otherwise follow. Links with [Bond] bring a
+answer, such as Type=, is named, and the units that govern otherwise follow. Links with [Bond] bring a
 line for the bond. Exits 1 if an address is missing or not unique, or a line is wrong.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if list != "" {

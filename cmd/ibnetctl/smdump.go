@@ -32,7 +32,7 @@ func (a *app) smDumpCmd() *cobra.Command {
 
 The tables are those of the switches, read from a port of this host with subnet
 management packets, which needs root. With --file they are computed as ibnetsm
-would, except multicast tables; files with hints for routes go with it only.`,
+would, except multicast tables; files with hints for routes need --file.`,
 		ValidArgs: dumpForms,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			form := args[0]

@@ -49,7 +49,7 @@ master, its hints are not known but for those that are given.
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.partitions != "" && o.file == "" {
-				return fail(exitUsage, "--partitions goes with --file: of the live fabric the ports tell their partitions")
+				return fail(exitUsage, "--partitions goes with --file: the ports of the live fabric report their partitions")
 			}
 			return a.withRoutes(cmd, &o, func(ctx context.Context, conn probe.Conn, r *fabricRoutes) error {
 				x, err := explained(ctx, conn, r, args[0], args[1])
@@ -140,7 +140,7 @@ func (x *explainedPaths) works() bool {
 // partitionWords says in which partitions two ports are.
 func (x *explainedPaths) partitionWords(f *fabric.Fabric) string {
 	if len(x.keysOf) > 0 {
-		return fmt.Sprintf("not known: %s does not tell its P_Keys", f.PortName(x.keysOf[0]))
+		return fmt.Sprintf("not known: %s does not report its P_Keys", f.PortName(x.keysOf[0]))
 	}
 	var out []string
 	for _, p := range x.partitions {

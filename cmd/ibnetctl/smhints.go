@@ -36,7 +36,7 @@ func (h *hintFiles) flags(f *pflag.FlagSet) {
 	f.StringVar(&h.compute, "cn-guid-file", "", "the subnet manager takes the compute nodes from `FILE`")
 	f.StringVar(&h.io, "io-guid-file", "", "the subnet manager takes the I/O nodes from `FILE`")
 	f.StringVar(&h.hops, "hop-weights-file", "", "the subnet manager takes the lengths of hops from `FILE`")
-	f.StringArrayVar(&h.drained, "drained", nil, "the subnet manager keeps routes off `SWITCH`; can be given several times")
+	f.StringArrayVar(&h.drained, "drained", nil, "the subnet manager keeps routes off `SWITCH`; may be repeated")
 	f.StringVar(&h.order, "guid-routing-order-file", "", "the subnet manager takes the order of hosts from `FILE`")
 }
 
@@ -191,7 +191,7 @@ type hints struct {
 }
 
 // ofManager completes options with those of the manager of a live fabric. What is given on
-// the command line counts first.
+// the command line overrides it.
 func (o *routesOptions) ofManager(ctx context.Context, conn probe.Conn, r *fabricRoutes, query routingQuery) error {
 	m, why, err := masterOf(ctx, conn, r.Fabric, query)
 	if err != nil {

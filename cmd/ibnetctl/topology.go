@@ -23,7 +23,7 @@ func (a *app) topologyCmd() *cobra.Command {
 		Long: `Prints the totals, the subnet managers, and for every node what its ports are
 connected to. It reads what the subnet administrator of the port (the first
 InfiniBand one with a link by default) has: the state after its last sweep. Where
-no administrator answers, or it does not tell of all that is connected, or with
+no administrator answers, or it does not report all that is connected, or with
 --walk, packets go by directed routes from switch to switch instead, which needs
 no subnet manager and takes longer; the output says so. It only reads, and needs
 root.

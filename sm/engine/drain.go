@@ -105,8 +105,8 @@ func (s *Subnet) drains(f *fabric.Fabric) []control.Drain {
 	return control.Drained(f, s.drained)
 }
 
-// sayDrains logs what new routes avoid.
-func (s *Subnet) sayDrains(f *fabric.Fabric) {
+// logDrains logs what new routes avoid.
+func (s *Subnet) logDrains(f *fabric.Fabric) {
 	for _, d := range s.drains(f) {
 		switch {
 		case d.Name == "":

@@ -218,7 +218,7 @@ func (s *Subnet) conclude(i uint16, p *transport.Packet) {
 	own.silent = 0
 	lost := p.Err == nil && sl.nth > 0 && now.Sub(sl.sent) < f.timeout()
 	if p.Err == nil {
-		own.heard = now
+		own.answered = now
 		if s.win.loss.took(now.Sub(sl.sent), f.open, sl.nth, now) {
 			s.alarm(now, quickLeast)
 		}

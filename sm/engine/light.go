@@ -27,7 +27,7 @@ func (s *Subnet) askSwitches(ctx context.Context, f *fabric.Fabric, resweep bool
 func (w *sweep) light(ctx context.Context, f *fabric.Fabric, say bool) error {
 	w.kind = "light"
 	if w.s.knowsPeers() {
-		if err := w.s.hand(ctx, w.s.elect.Discovered(w.s.elect.Peers())); err != nil {
+		if err := w.s.handOver(ctx, w.s.elect.Discovered(w.s.elect.Peers())); err != nil {
 			return err
 		}
 	}

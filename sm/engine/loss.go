@@ -148,9 +148,9 @@ func (s *Subnet) repeatDue(own *pumped) {
 		return
 	}
 	quiet := max(silence, 2*d) << min(own.probes, 4)
-	silent := d > 0 && now.Sub(own.heard) >= quiet
+	silent := d > 0 && now.Sub(own.answered) >= quiet
 	next := now.Add(most)
-	if at := own.heard.Add(quiet); at.After(now) && at.Before(next) {
+	if at := own.answered.Add(quiet); at.After(now) && at.Before(next) {
 		next = at
 	}
 	for i := range len(s.win.slots) {
@@ -160,7 +160,7 @@ func (s *Subnet) repeatDue(own *pumped) {
 		}
 		if silent && l.unproven(f, now) && now.Sub(f.sent) >= quiet {
 			s.repeat(f, now, false)
-			silent, own.heard = false, now
+			silent, own.answered = false, now
 			own.probes++
 			continue
 		}

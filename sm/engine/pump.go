@@ -178,8 +178,8 @@ func (s *Subnet) pump(ctx context.Context, src smp.Source) error {
 func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Duration, retries int) error {
 	fly := 0
 	done := func(r *smp.Reply) { fly--; src.Step(r) }
-	own := &pumped{Source: src, done: done, timeout: timeout, retries: retries, heard: time.Now()}
-	s.alarm(own.heard, s.win.loss.pause(timeout, own.heard))
+	own := &pumped{Source: src, done: done, timeout: timeout, retries: retries, answered: time.Now()}
+	s.alarm(own.answered, s.win.loss.pause(timeout, own.answered))
 	// A sweep that is left early must not leave answers to a source that is gone.
 	defer func() {
 		s.win.alarm.Stop()
@@ -243,19 +243,19 @@ func (s *Subnet) pumpWith(ctx context.Context, src smp.Source, timeout time.Dura
 // pumped is a source under a pump.
 type pumped struct {
 	smp.Source
-	done    func(*smp.Reply)
-	timeout time.Duration
-	retries int
-	silent  int       // ticks since the transport returned any of its requests
-	heard   time.Time // when it did last, with an answer
-	probes  int       // repeats because nothing was received
+	done     func(*smp.Reply)
+	timeout  time.Duration
+	retries  int
+	silent   int       // ticks since the transport returned any of its requests
+	answered time.Time // when it did last, with an answer
+	probes   int       // repeats because nothing was received
 }
 
 // overdue ends the requests of a source as unanswered, and frees the slots of sources
 // that are gone. They are not repeated: the transport reports what it loses.
 func (s *Subnet) overdue(own *pumped) {
 	own.silent = 0
-	s.warnOnce("unheard", "requests neither answered nor timed out, giving them up", "under_way", s.win.live)
+	s.warnOnce("unanswered", "requests neither answered nor timed out, giving them up", "under_way", s.win.live)
 	for i := range s.win.slots {
 		if f := s.win.slots[i].f; f != nil && (f.src == own || f.src == nil) {
 			s.conclude(uint16(i), &transport.Packet{Err: errNoAnswer})

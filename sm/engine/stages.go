@@ -159,7 +159,7 @@ func (w *sweep) route(ctx context.Context) error {
 // differ from the last and what they do not follow.
 func (w *sweep) useRoutes(g *fabric.Fabric, opt route.Options, r *built, own []string) {
 	s := w.s
-	s.sayDrains(w.f)
+	s.logDrains(w.f)
 	s.prog.want = routes{lft: r.LFT, sl: r.SL, layers: r.NumLayers, engine: r.Engine, order: r.Order, worst: r.Worst, levels: opt.Layers,
 		bound: r.Bound, qos: r.qos, trunk: r.Trunk, at: g.SwitchGUIDs(), noTree: r.NoTree, warnings: r.Warnings}
 	if r.Early {

@@ -195,7 +195,7 @@ func (s *Subnet) pollPeers(ctx context.Context) error {
 		return err
 	}
 	s.forgive()
-	if err := s.hand(ctx, s.elect.Discovered(s.elect.Peers())); err != nil || s.elect.State() != mad.SMMaster {
+	if err := s.handOver(ctx, s.elect.Discovered(s.elect.Peers())); err != nil || s.elect.State() != mad.SMMaster {
 		return err
 	}
 	for _, p := range s.elect.Peers() {

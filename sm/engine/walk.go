@@ -56,11 +56,11 @@ func (s *Subnet) others(ctx context.Context, res *discover.Result) error {
 			s.managers.silent = append(s.managers.silent, elect.Peer{Info: mad.SMInfo{GUID: p.GUID}, LID: p.Info.LID(), Path: path})
 		}
 	}
-	return s.hand(ctx, s.elect.Discovered(s.peers(res)))
+	return s.handOver(ctx, s.elect.Discovered(s.peers(res)))
 }
 
-// hand hands over to a better manager, at most once a second.
-func (s *Subnet) hand(ctx context.Context, a elect.Action) error {
+// handOver hands over to a better manager, at most once a second.
+func (s *Subnet) handOver(ctx context.Context, a elect.Action) error {
 	if a != elect.Handover || time.Now().Before(s.managers.handoverUntil) {
 		return nil
 	}

@@ -110,7 +110,7 @@ func checkImport(sys *system, names map[string]bool) *answer.ImportCheck {
 		}
 		used[u.Name] = true
 		c := answer.CheckedLink{Link: l.Name, Unit: u.Name, Runs: stateLine(l), Steps: []answer.Step{}, Blocked: []link.Blocked{},
-			Unsaid: unsaid(sys, l, u, rules)}
+			NotInUnit: notInUnit(sys, l, u, rules)}
 		for _, s := range sys.result.Plan.Steps {
 			if of := s.Op.Target(); of.Link == l.Name || of.Link == "" && s.Unit == u.Path && of.IBDevice == l.IBDevice && of.Port == l.Port {
 				c.Steps = append(c.Steps, answer.Step{Command: s.Op.String(), Link: of.String(), Unit: s.Unit, Effect: s.Effect})
@@ -125,7 +125,7 @@ func checkImport(sys *system, names map[string]bool) *answer.ImportCheck {
 				c.Blocked = append(c.Blocked, b)
 			}
 		}
-		out.Same = out.Same && len(c.Steps)+len(c.Blocked)+len(c.Unsaid) == 0
+		out.Same = out.Same && len(c.Steps)+len(c.Blocked)+len(c.NotInUnit) == 0
 		out.Links = append(out.Links, c)
 	}
 	for _, g := range sys.result.Governing.Ports {
@@ -247,9 +247,9 @@ func routeText(r link.Route) string {
 	return s
 }
 
-// unsaid lists what a link has that its unit does not say: it stays while the
+// notInUnit lists what a link has that its unit does not set: it stays while the
 // link exists, and is missing after the next start of the host.
-func unsaid(sys *system, l *link.Link, u *units.Unit, rules []link.Rule) []string {
+func notInUnit(sys *system, l *link.Link, u *units.Unit, rules []link.Rule) []string {
 	out := []string{}
 	var part *units.Partition
 	if parent := sys.result.Governing.Links[l.Parent].Unit; parent != nil && l.IsChild() {
@@ -326,7 +326,7 @@ func saysRoute(x *units.Route, r link.Route, table uint32) bool {
 func (a *app) printCheck(c *answer.ImportCheck) {
 	for _, l := range c.Links {
 		word, style := "same", good
-		if len(l.Steps)+len(l.Blocked)+len(l.Unsaid) > 0 {
+		if len(l.Steps)+len(l.Blocked)+len(l.NotInUnit) > 0 {
 			word, style = "differs", bad
 		}
 		fmt.Fprintf(a.out, "%s (%s): %s\n  runs: %s\n", l.Link, l.Unit, a.paint(style, word), l.Runs)
@@ -340,7 +340,7 @@ func (a *app) printCheck(c *answer.ImportCheck) {
 			}
 			fmt.Fprintln(a.out, "  the unit cannot have:", what)
 		}
-		for _, s := range l.Unsaid {
+		for _, s := range l.NotInUnit {
 			fmt.Fprintln(a.out, "  not in the unit:", s)
 		}
 	}

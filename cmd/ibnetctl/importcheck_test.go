@@ -171,7 +171,7 @@ func TestImportCheck(t *testing.T) {
 				tt.unit)
 			sys := newSystem(released(snap), units.Load([]units.Root{{Path: units.Dirs[0], FS: m}}), nil)
 			c := checkImport(sys, map[string]bool{"10-ib0.ibnetwork": true}).Links[0]
-			if got := strings.Join(c.Unsaid, ", "); got != tt.want || len(c.Steps)+len(c.Blocked) > 0 {
+			if got := strings.Join(c.NotInUnit, ", "); got != tt.want || len(c.Steps)+len(c.Blocked) > 0 {
 				t.Errorf("%s: not in the unit: %q, want %q; %+v", tt.unit, got, tt.want, c)
 			}
 		}
@@ -204,7 +204,7 @@ func TestImportCheck(t *testing.T) {
 				"[Network]\n"+unit)
 			sys := newSystem(released(snap), units.Load([]units.Root{{Path: units.Dirs[0], FS: m}}), nil)
 			c := checkImport(sys, map[string]bool{"10-ib0.ibnetwork": true}).Links[0]
-			got := strings.Join(c.Unsaid, ", ")
+			got := strings.Join(c.NotInUnit, ", ")
 			for _, b := range c.Blocked {
 				got += b.Reason.Text
 			}

@@ -155,12 +155,12 @@ type ImportCheck struct {
 
 // CheckedLink is a link and the imported unit that applies to it.
 type CheckedLink struct {
-	Link    string         `json:"link"`
-	Unit    string         `json:"unit"`
-	Runs    string         `json:"runs"`    // its state in one line
-	Steps   []Step         `json:"steps"`   // what the unit would change
-	Blocked []link.Blocked `json:"blocked"` // what it cannot have
-	Unsaid  []string       `json:"unsaid"`  // what the link has and the unit does not say
+	Link      string         `json:"link"`
+	Unit      string         `json:"unit"`
+	Runs      string         `json:"runs"`        // its state in one line
+	Steps     []Step         `json:"steps"`       // what the unit would change
+	Blocked   []link.Blocked `json:"blocked"`     // what it cannot have
+	NotInUnit []string       `json:"not_in_unit"` // what the link has and its unit does not set
 }
 
 // ImportedUnit is one unit file.

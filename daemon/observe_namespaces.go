@@ -73,12 +73,16 @@ func (o *Observer) observeNamespaces(s *link.Snapshot, sc Scope, w Needs) {
 			continue
 		}
 		x, ok := o.movedLink(m, deleted)
-		if at := (*link.Lost)(nil); m.Index != 0 && x.Index == 0 {
-			if at = o.lost(s, m, sc); at != nil {
+		if m.Index != 0 && x.Index == 0 {
+			at, ended := o.lost(s, m, sc)
+			switch {
+			case at != nil:
 				x.Lost, ok = at, true
+			case ended:
+				ok = deleted
 			}
-			if id, err := o.namespace(m.Namespace); at != nil && at.Index != 0 && err == nil && at.NSID == id {
-				m.NSID, m.Index = id, at.Index // it has left and come back
+			if id, file, err := o.namespace(m.Namespace); at != nil && at.Index != 0 && err == nil && at.NSID == id {
+				m.NSID, m.Index, m.File = id, at.Index, file // it has left and come back
 				x, ok = o.movedLink(m, deleted)
 			}
 		}
@@ -91,16 +95,16 @@ func (o *Observer) observeNamespaces(s *link.Snapshot, sc Scope, w Needs) {
 // movedLink reads what is in the network namespace of its unit; deleted says that it is
 // so with the namespace.
 func (o *Observer) movedLink(m link.Moved, deleted bool) (x link.MovedLink, ok bool) {
-	x = link.MovedLink{Made: m.Made, NSID: m.NSID}
+	x = link.MovedLink{Made: m.Made, NSID: m.NSID, File: m.File}
 	if m.Index == 0 {
-		id, err := o.namespace(m.Namespace)
+		id, file, err := o.namespace(m.Namespace)
 		switch {
 		case err != nil:
 			return x, deleted
 		case id < 0:
 			return x, true // it has a number before a link of this program is in it
 		}
-		x.NSID = id
+		x.NSID, x.File = id, file
 	}
 	l, err := o.rt.LinkIn(x.NSID, m.Index, m.Name)
 	switch {
@@ -126,18 +130,20 @@ func fits(m link.Moved, l *rtnl.Link) bool {
 }
 
 // lost says of a link that is not in the network namespace of its unit where it is instead,
-// nil where it is known to be deleted or to have come back. Of a VLAN that is not found the
+// nil where it is known to be deleted or to have come back, and where its namespace has ended:
+// the kernel then deletes it or moves it back, but later. Of a VLAN that is not found the
 // kernel knows: it makes no second one. The other namespaces are read again at a
 // reload, by request, and with everything.
-func (o *Observer) lost(s *link.Snapshot, m link.Moved, sc Scope) *link.Lost {
+func (o *Observer) lost(s *link.Snapshot, m link.Moved, sc Scope) (at *link.Lost, ended bool) {
 	parent, ok := s.Link(m.On)
 	byName := link.IsVLAN(m.Kind) && m.Kind != link.KindVLAN
 	back := func(l link.Link) bool {
 		return m.Fits(l.Kind, l.Parent, l.IPoIB, l.VLAN) && (!byName || l.Name == m.Name)
 	}
 	if !ok || slices.ContainsFunc(s.Links, back) {
-		return nil
+		return nil, false
 	}
+	ended = o.ended(m) // before the search, which may give the number to another namespace
 	is := func(l *rtnl.Link) bool {
 		if link.IsVLAN(m.Kind) {
 			return l.Name == m.Name && fits(m, l)
@@ -148,25 +154,29 @@ func (o *Observer) lost(s *link.Snapshot, m link.Moved, sc Scope) *link.Lost {
 	if !search {
 		i := slices.IndexFunc(o.last.Moved, func(x link.MovedLink) bool { return x.Made == m.Made })
 		if i < 0 {
-			return nil // its namespace has ended
+			return nil, true
 		}
 		at := o.last.Moved[i].Lost
-		if at != nil && at.Index == 0 {
-			return at
+		if at != nil && at.Index == 0 && !ended {
+			return at, false
 		}
-		if at != nil {
+		if at != nil && at.Index != 0 {
 			if l, err := o.rt.LinkIn(at.NSID, at.Index, ""); err == nil && is(&l) {
-				return at
+				return at, false
 			}
 		}
 	}
-	if at := o.find(s, is); at != nil || m.Kind == link.KindVLAN {
-		return at
+	if at := o.find(s, is); at != nil || ended || m.Kind == link.KindVLAN {
+		return at, ended
 	}
-	if _, err := o.rt.LinkIn(m.NSID, 0, "lo"); err != nil {
-		return nil // it comes back when its namespace has ended
-	}
-	return &link.Lost{}
+	return &link.Lost{}, false
+}
+
+// ended reports whether the network namespace in which a link was found has ended, or lost its
+// name. Its number does not say so: the kernel gives it to the next one.
+func (o *Observer) ended(m link.Moved) bool {
+	_, file, _ := o.namespace(m.Namespace)
+	return file != m.File
 }
 
 // find looks for a link in the network namespaces that have a name or are known to this
@@ -180,7 +190,7 @@ func (o *Observer) find(s *link.Snapshot, is func(*rtnl.Link) bool) *link.Lost {
 	for _, e := range named {
 		path := units.NamespaceDir + e.Name()
 		err := o.inNamespace(path, o.rt.NumberNamespace)
-		id, err2 := o.namespace(path)
+		id, _, err2 := o.namespace(path)
 		if err == nil && err2 == nil && id >= 0 {
 			paths[id] = path
 		}
@@ -208,14 +218,15 @@ func (o *Observer) awaitMount() {
 	}
 }
 
-// namespace is the kernel's number of a network namespace, -1 for none. The error is
-// EINVAL for a file that is no namespace.
-func (o *Observer) namespace(path string) (id int, err error) {
+// namespace is the kernel's number of a network namespace, -1 for none, and what identifies it. The
+// error is EINVAL for a file that is no namespace.
+func (o *Observer) namespace(path string) (id int, file string, err error) {
 	err = o.inNamespace(path, func(fd int) (err error) {
+		file = rtnl.NamespaceFile(fd)
 		id, err = o.rt.NamespaceID(fd)
 		return err
 	})
-	return id, err
+	return id, file, err
 }
 
 // inNamespace opens a network namespace for f.

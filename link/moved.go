@@ -20,6 +20,8 @@ type Moved struct {
 	// moved for a unit. Until Index is known, NSID is unknown too.
 	PKey  ib.PKey `json:"pkey,omitempty"`
 	Index int     `json:"index,omitempty"`
+	// File is what identifies the Namespace in which Index was found.
+	File string `json:"file,omitempty"`
 	// Tag is set for a VLAN that was made there for a unit.
 	Tag VLANTag `json:"tag,omitzero"`
 }
@@ -44,10 +46,11 @@ func (v *VLAN) Tag() VLANTag { return VLANTag{v.ID, cmp.Or(v.Protocol, uint16(un
 // MovedLink is what was observed of a Moved.
 type MovedLink struct {
 	Made
-	NSID  int  `json:"nsid"`
-	Index int  `json:"index,omitempty"` // 0 if it is not there
-	MTU   int  `json:"mtu,omitempty"`
-	Up    bool `json:"up,omitempty"`
+	NSID  int    `json:"nsid"`
+	File  string `json:"file,omitempty"`  // as in Moved
+	Index int    `json:"index,omitempty"` // 0 if it is not there
+	MTU   int    `json:"mtu,omitempty"`
+	Up    bool   `json:"up,omitempty"`
 	// Called is its name there, empty for that of Made.
 	Called string `json:"called,omitempty"`
 	// Lost is set for one that is not there and of which it is not known that it was deleted.
@@ -150,8 +153,8 @@ func (r *Record) reconcileMoved(s *Snapshot) (changed bool) {
 				*e = LinkRecord{Ifindex: l.Index, Name: l.Name, Child: true, Parent: l.Parent, PKey: l.IPoIB.PKey.AsFull()}
 			}
 		case !parent, x != nil && x.Index == 0 && x.Lost == nil, taken && m.Namespace == "":
-		case x != nil && x.Lost == nil && (m.NSID != x.NSID || m.Index != x.Index):
-			m.NSID, m.Index = x.NSID, x.Index
+		case x != nil && x.Lost == nil && (m.NSID != x.NSID || m.Index != x.Index || m.File != x.File):
+			m.NSID, m.Index, m.File = x.NSID, x.Index, x.File
 			stay = append(stay, m)
 		default:
 			stay = append(stay, m)

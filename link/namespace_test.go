@@ -13,7 +13,7 @@ func TestMovedForUnit(t *testing.T) {
 	move := MoveLink{On: Target{Link: "ib0.8001", Ifindex: 21}, Parent: parent, PKey: 0x8001, Namespace: "/run/netns/job"}
 	read := func(index int) *Snapshot {
 		c := *s
-		c.Moved = []MovedLink{{Made: first(move.Sends()).Made, NSID: 3, Index: index}}
+		c.Moved = []MovedLink{{Made: first(move.Sends()).Made, NSID: 3, Index: index, File: "a"}}
 		return &c
 	}
 	moved := func() *Record {
@@ -32,7 +32,7 @@ func TestMovedForUnit(t *testing.T) {
 		return r
 	}
 	r := moved()
-	if !r.Reconcile(read(21)) || r.Moved[0].NSID != 3 || r.Moved[0].Index != 21 || r.Reconcile(read(21)) {
+	if !r.Reconcile(read(21)) || r.Moved[0].NSID != 3 || r.Moved[0].Index != 21 || r.Moved[0].File != "a" || r.Reconcile(read(21)) {
 		t.Errorf("found: %+v", r.Moved)
 	}
 	if r.Return(parent, read(21)); len(r.Moved) != 1 || !r.Owns(&s.Links[1]) {

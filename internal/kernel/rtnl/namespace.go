@@ -70,6 +70,17 @@ func OwnNamespace(fd int) bool {
 	return unix.Fstat(fd, &file) == nil && unix.Stat("/proc/thread-self/ns/net", &own) == nil && file.Dev == own.Dev && file.Ino == own.Ino
 }
 
+// NamespaceFile identifies the network namespace of an open file, also among those of other times: a
+// later one can have its number, and the number of its inode. The time is that of the inode, which lasts
+// while the namespace is mounted.
+func NamespaceFile(fd int) string {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d %d.%09d", st.Ino, st.Mtim.Sec, st.Mtim.Nsec)
+}
+
 // InNamespace opens a network namespace for f. Others than regular files, which a
 // namespace counts as, are not opened.
 func InNamespace(path string, f func(fd int) error) error {

@@ -48,8 +48,8 @@ func TestNamespaces(t *testing.T) {
 	other := otherNamespace(t)
 	fd := int(other.Fd())
 	if err := InNamespace("/proc/thread-self/ns/net", func(own int) error {
-		if !OwnNamespace(own) || OwnNamespace(fd) {
-			t.Errorf("own: %v, other: %v", OwnNamespace(own), OwnNamespace(fd))
+		if !OwnNamespace(own) || OwnNamespace(fd) || NamespaceFile(fd) == NamespaceFile(own) || NamespaceFile(-1) != "" {
+			t.Errorf("own: %v %s, other: %v %s", OwnNamespace(own), NamespaceFile(own), OwnNamespace(fd), NamespaceFile(fd))
 		}
 		return nil
 	}); err != nil {

@@ -168,28 +168,37 @@ type Result struct {
 // ErrNoLIDs only.
 func Build(f *fabric.Fabric, opt Options) (Result, error) {
 	g, list := pendants(f, opt.Roots)
-	r, err := build(g, opt, list)
+	r, searched, err := build(g, opt, list)
 	if err == nil && r.LFT != nil {
 		r.attach(f, list, opt.Previous)
+	}
+	if searched && !slices.EqualFunc(r.LFT, opt.Previous, slices.Equal) {
+		// A search that begins in tables in force may end elsewhere than that from nothing, of which these may be.
+		opt.Order, opt.SL, opt.Trunk, opt.Before, opt.Early = nil, nil, nil, "", false
+		was := opt.Previous
+		opt.Previous = nil
+		if n, err := Build(f, opt); err == nil && slices.EqualFunc(n.LFT, was, slices.Equal) {
+			return n, nil
+		}
 	}
 	return r, err
 }
 
-// build is Build for a fabric without the links of pendant switches.
-func build(f *fabric.Fabric, opt Options, list []pendant) (Result, error) {
+// build is Build for a fabric without the links of pendant switches. searched reports whether
+// tables in force that lead everywhere were the beginning of a search.
+func build(f *fabric.Fabric, opt Options, list []pendant) (r Result, searched bool, err error) {
 	kinds, hints := kindsOf(f, &opt)
 	g := newHinted(f, kinds)
 	if g.n == 0 {
-		return Result{Engine: Direct, NumLayers: 1}, nil
+		return Result{Engine: Direct, NumLayers: 1}, false, nil
 	}
 	if g.top == 0 {
-		return Result{}, ErrNoLIDs
+		return Result{}, false, ErrNoLIDs
 	}
 	g.apart = g.pairsOf(list)
 	roots, lack := rootsOf(f, opt.Roots)
 	hints = slices.Concat(hints, lack, g.weighHops(opt.HopWeights), g.orderHosts(opt.HostOrder))
 	b := &builder{graph: g, prev: opt.Previous, prior: g.placesOf(opt.Order), roots: roots, early: opt.Early}
-	var r Result
 	var warnings []string
 	done := false
 	for name := range strings.SplitSeq(opt.Engine, ",") {
@@ -219,12 +228,12 @@ func build(f *fabric.Fabric, opt Options, list []pendant) (Result, error) {
 			warnings[len(warnings)-1] += "; " + r.Engine + " is used instead"
 		}
 	}
-	b.disjoin(&r, &opt)
+	searched = b.disjoin(&r, &opt)
 	if r.Engine == DOR && len(opt.HopWeights) > 0 {
 		hints = append(hints, "hop weights have no effect on routing engine dor")
 	}
 	r.Warnings = slices.Concat(hints, warnings, r.Warnings, g.tooSmall(r.LFT))
-	return r, nil
+	return r, searched, nil
 }
 
 // CheckEngines reports the names of Options.Engine that Build would pass over with a

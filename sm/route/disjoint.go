@@ -53,15 +53,16 @@ type disjoint struct {
 }
 
 // disjoin changes the tables of r so that the paths to LIDs of one port are disjoint as far as
-// the cabling, the lanes and the limit for the busiest link allow it. It follows tables in force.
-func (b *builder) disjoin(r *Result, opt *Options) {
+// the cabling, the lanes and the limit for the busiest link allow it. It follows tables in force,
+// and reports whether these lead everywhere, without a credit loop.
+func (b *builder) disjoin(r *Result, opt *Options) (whole bool) {
 	if b.hop != nil || r.LFT == nil || b.pairs() > disjointPairs || !b.several() {
-		return
+		return false
 	}
 	t := newTurns(b.graph)
 	made := b.newDisjoint(r, b.waysOf(r.LFT), t)
 	if made == nil {
-		return
+		return false
 	}
 	limit := made.worst() + made.worst()/disjointLoad
 	before := made.crossing()
@@ -74,6 +75,7 @@ func (b *builder) disjoin(r *Result, opt *Options) {
 			return y.worst() <= limit+limit/disjointLoad && (n <= before-little || n <= made.crossing()+little)
 		}
 		y := b.newDisjoint(r, old, t)
+		whole = y != nil
 		if y == nil || !near(y) || len(opt.Order) > 0 && !slices.Equal(r.Order, opt.Order) || !y.stays(b.waysOf(r.LFT)) ||
 			y.lacks(made.assignment) {
 			y = b.newDisjoint(r, b.waysOf(r.LFT), t)
@@ -89,6 +91,7 @@ func (b *builder) disjoin(r *Result, opt *Options) {
 		}
 	}
 	r.LFT, r.Worst = best.tables(), float64(best.worst())/16
+	return whole
 }
 
 // several reports whether a port has several LIDs.

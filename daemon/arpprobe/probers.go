@@ -210,13 +210,19 @@ func (p *Probers) reconcile() {
 	p.mu.Unlock()
 	p.reconcileAnnouncers(announced)
 	for at, x := range p.probers {
-		if w, ok := want[at]; !ok || w.cfg != x.cfg {
-			x.listener.Close()
-			delete(p.probers, at)
-			p.mu.Lock()
-			delete(p.views, at)
-			p.mu.Unlock()
+		w, ok := want[at]
+		if ok && w.cfg == x.cfg {
+			continue
 		}
+		x.listener = x.listener.Close()
+		if ok && w.cfg.Leased && x.cfg.Leased { // a new prober would take it for checked
+			x.m.Readdress(w.cfg)
+			continue
+		}
+		delete(p.probers, at)
+		p.mu.Lock()
+		delete(p.views, at)
+		p.mu.Unlock()
 	}
 	for at, w := range want {
 		x := p.probers[at]

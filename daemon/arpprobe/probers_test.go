@@ -68,6 +68,30 @@ func TestWantsLeased(t *testing.T) {
 	}
 }
 
+// A bond whose active slave changes has another hardware address: probes of a leased address
+// that are under way do not end with that.
+func TestFailoverWhileProbing(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("packet sockets need CAP_NET_RAW")
+	}
+	p := New(slog.New(slog.DiscardHandler), packet.Opener("/nonexistent"), func(map[int]bool) {})
+	defer p.close()
+	at := place{1, netip.MustParseAddr("10.0.0.1")}
+	step := func(mac string, downs uint32, want link.ProbeState) {
+		t.Helper()
+		p.want = map[place]wanted{at: {name: "lo", carrier: true, downs: downs,
+			cfg: arp.Config{HType: 1, HWAddr: ib.MustParseHWAddr(mac), Leased: true}}}
+		p.reconcile()
+		if v := p.views[at]; v.State != want {
+			t.Errorf("%s after %d losses of the carrier: %+v, want %s", mac, downs, v, want)
+		}
+	}
+	step("02:00:00:00:00:01", 0, link.ProbeFree) // the DHCP client has probed it
+	step("02:00:00:00:00:02", 0, link.ProbeFree)
+	step("02:00:00:00:00:02", 1, link.ProbeProbing)
+	step("02:00:00:00:00:01", 1, link.ProbeProbing)
+}
+
 // A link-local address that another host uses gives way to another one, ten times at once.
 func TestLinkLocalConflicts(t *testing.T) {
 	hw := ib.MustParseHWAddr("80:00:02:08:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:d1")

@@ -80,6 +80,10 @@ func (p *Prober) View() link.Probe {
 // Deadline is when Tick is to be called, 0 for never.
 func (p *Prober) Deadline() time.Duration { return p.due }
 
+// Readdress takes another hardware address of the link, as a bond has after a failover. Probes
+// that are under way begin again.
+func (p *Prober) Readdress(cfg Config) { p.cfg, p.sent = cfg, 0 }
+
 // Link takes the state of the link: its carrier, how often it was lost, and whether the
 // link has the address.
 func (p *Prober) Link(now time.Duration, carrier bool, downs uint32, inUse bool) {

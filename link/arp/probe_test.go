@@ -154,6 +154,21 @@ func TestLeased(t *testing.T) {
 	l.want(link.ProbeConflict, "probe")
 	lost(l, true)
 
+	// A bond has another hardware address after a failover, also while it probes.
+	l = bound()
+	l.link(true, 4, true)
+	l.pass(1500 * time.Millisecond)
+	l.p.Readdress(Config{HType: 32, HWAddr: own, Leased: true})
+	l.link(true, 4, true)
+	l.pass(10 * time.Second)
+	l.want(link.ProbeFree, "probe", "probe", "probe", "probe")
+
+	l = bound()
+	l.p.Readdress(Config{HType: 32, HWAddr: own, Leased: true})
+	l.link(true, 3, true)
+	l.pass(10 * time.Second)
+	l.want(link.ProbeFree)
+
 	l = bound()
 	l.hear(claim)
 	l.want(link.ProbeConflict, "announce")

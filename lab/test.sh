@@ -4,9 +4,7 @@
 # that fail are run once more, one at a time, and named at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-# Scenarios wait more than they compute: a half more than there are processors at once.
-at_once=$(($(nproc) * 3 / 2))
-run() { IBNET_LAB=require CGO_ENABLED=0 "${GO:-go}" test -p 1 -v -count=1 -parallel "$at_once" "$@" ./lab ./lab/scenario/...; }
+run() { IBNET_LAB=require CGO_ENABLED=0 "${GO:-go}" test -p 1 -v -count=1 "$@" ./lab ./lab/scenario/...; }
 results() { grep --line-buffered -E '^ *(---|ok|FAIL|PASS|panic)|_test.go:'; }
 
 out=$(mktemp)

@@ -242,7 +242,7 @@ const struct attribute_group swib_sriov_group = {
 
 /*
  * vf N refuse HEX, ignore HEX: a GUID that virtual functions do not take; room HEX: so many fit;
- * slow MS: how long their driver takes to start, whoever is killed meanwhile
+ * slow MS: how long their driver takes to start; killing the writer does not end that
  */
 int swib_vf_command(char *a)
 {

@@ -4,12 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/rtnl"
@@ -19,26 +16,7 @@ import (
 // netns makes a network namespace that ends when the file is closed, with a path below root.
 func netns(t *testing.T, root, path string) *os.File {
 	t.Helper()
-	made := make(chan *os.File)
-	go func() {
-		defer close(made)
-		runtime.LockOSThread()
-		own, err := os.Open("/proc/thread-self/ns/net")
-		if err != nil || unix.Unshare(unix.CLONE_NEWNET) != nil {
-			return
-		}
-		f, _ := os.Open("/proc/thread-self/ns/net")
-		if unix.Setns(int(own.Fd()), unix.CLONE_NEWNET) == nil {
-			runtime.UnlockOSThread() // the first thread of a process does not end with its goroutine
-		}
-		_ = own.Close()
-		made <- f
-	}()
-	f := <-made
-	if f == nil {
-		t.Skip("no other network namespace")
-	}
-	t.Cleanup(func() { _ = f.Close() })
+	f := kerneltest.OtherNamespace(t)
 	at := filepath.Join(root, path)
 	_ = os.Remove(at)
 	err := os.MkdirAll(filepath.Dir(at), 0o700)

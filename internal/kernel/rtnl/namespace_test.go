@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -14,38 +13,11 @@ import (
 	"ibnetworkd/internal/kernel/kerneltest"
 )
 
-// otherNamespace is another network namespace, open. No thread stays in it: the first
-// thread of a process does not end with its goroutine.
-func otherNamespace(t *testing.T) *os.File {
-	t.Helper()
-	made := make(chan *os.File)
-	go func() {
-		defer close(made)
-		runtime.LockOSThread()
-		own, err := os.Open("/proc/thread-self/ns/net")
-		if err != nil || unix.Unshare(unix.CLONE_NEWNET) != nil {
-			return
-		}
-		f, _ := os.Open("/proc/thread-self/ns/net")
-		if unix.Setns(int(own.Fd()), unix.CLONE_NEWNET) == nil {
-			runtime.UnlockOSThread()
-		}
-		_ = own.Close()
-		made <- f
-	}()
-	f := <-made
-	if f == nil {
-		t.Skip("no other network namespace")
-	}
-	t.Cleanup(func() { _ = f.Close() })
-	return f
-}
-
 // A link is moved to another network namespace, is up and read there, and is deleted there.
 func TestNamespaces(t *testing.T) {
 	c := dial(t)
 	a, _ := pair(t, c)
-	other := otherNamespace(t)
+	other := kerneltest.OtherNamespace(t)
 	fd := int(other.Fd())
 	if err := InNamespace("/proc/thread-self/ns/net", func(own int) error {
 		if !OwnNamespace(own) || OwnNamespace(fd) || NamespaceFile(fd) == NamespaceFile(own) || NamespaceFile(-1) != "" {
@@ -102,7 +74,7 @@ func TestNamespaces(t *testing.T) {
 func TestVLANInNamespace(t *testing.T) {
 	c := dial(t)
 	a, _ := pair(t, c)
-	fd := int(otherNamespace(t).Fd())
+	fd := int(kerneltest.OtherNamespace(t).Fd())
 	v := VLANSpec{Parent: a.Index, Name: "v7", ID: 7, Namespace: &fd, Up: true}
 	do(t, c, SetLink(a.Index, LinkChange{Up: new(false)}))
 	if err := c.Do(NewVLAN(v)); errors.Is(err, unix.EOPNOTSUPP) {
@@ -135,7 +107,7 @@ func TestNumbersOfNamespaces(t *testing.T) {
 	c := dial(t)
 	a, _ := pair(t, c)
 	ev := listen(t, 0)
-	other := otherNamespace(t)
+	other := kerneltest.OtherNamespace(t)
 	do(t, c, MoveLink(a.Index, int(other.Fd())))
 	var moved Event
 	if err := kerneltest.Until(ev, func(all []Event, _ bool) bool {

@@ -43,6 +43,17 @@ func together(checks ...func() string) func() string {
 	}
 }
 
+// upInJob is whether a link is up in the network namespace job, with words of its description; the
+// state of the link that it was made on says why not.
+func (t trials) upInJob(name, words, on string) func() string {
+	return func() string {
+		if out := inJob(t.g, "link show "+name); !strings.Contains(out, ",UP") || !strings.Contains(out, words) {
+			return name + " in the network namespace job: " + out + t.state(on).Reason().Text
+		}
+		return ""
+	}
+}
+
 // prints checks that a command prints one of the texts.
 func (t trials) prints(command string, texts ...string) func() string {
 	return func() string {
@@ -81,30 +92,15 @@ func (t trials) run(eth string) {
 	t.use(t.pair("37-bond-timeout.ibnetwork", "36-bond-ports.ibnetwork"), together(t.has("ipbond", "10.37.0.17/16"),
 		t.prints("ip route show dev ipbond 10.37.0.0/16", "rto_min lock 20ms")))
 	t.g.Sh("ip netns add job")
-	t.use(t.pair("42-container.ibnetwork"), func() string {
-		if out := inJob(t.g, "link show job0"); !strings.Contains(out, ",UP") || !strings.Contains(out, "pkey 0x8001") {
-			return "job0 in the network namespace job: " + out + t.state(t.ib).Reason().Text
-		}
-		return ""
-	})
+	t.use(t.pair("42-container.ibnetwork"), t.upInJob("job0", "pkey 0x8001", t.ib))
 	vlan := t.example("64-vlan.ibnetwork", "ens1f0np0", eth)
 	vlan["65-vlan-address.ibnetwork"] = t.example("65-vlan-address.ibnetwork")["65-vlan-address.ibnetwork"]
 	t.use(vlan, together(t.has("storage64", "10.65.0.17/24"), t.prints("ip -d link show dev storage64", "{ 3:3 }")))
-	t.use(t.example("66-vlan-container.ibnetwork", "ens1f0np0", eth), func() string {
-		if out := inJob(t.g, "link show job66"); !strings.Contains(out, ",UP") || !strings.Contains(out, "id 66") {
-			return "job66 in the network namespace job: " + out + t.state(eth).Reason().Text
-		}
-		return ""
-	})
+	t.use(t.example("66-vlan-container.ibnetwork", "ens1f0np0", eth), t.upInJob("job66", "id 66", eth))
 	macvlan := t.example("67-macvlan.ibnetwork", "ens1f0np0", eth)
 	macvlan["68-macvlan-address.ibnetwork"] = t.example("68-macvlan-address.ibnetwork")["68-macvlan-address.ibnetwork"]
 	t.use(macvlan, together(t.has("job67", "10.67.0.17/24"), t.prints("ip -d link show dev job67", "macvlan mode bridge")))
-	t.use(t.example("69-ipvlan-container.ibnetwork", "ens1f0np0", eth), func() string {
-		if out := inJob(t.g, "link show job69"); !strings.Contains(out, ",UP") || !strings.Contains(out, "mode l2 bridge") {
-			return "job69 in the network namespace job: " + out + t.state(eth).Reason().Text
-		}
-		return ""
-	})
+	t.use(t.example("69-ipvlan-container.ibnetwork", "ens1f0np0", eth), t.upInJob("job69", "mode l2 bridge", eth))
 	lag := t.example("62-roce-lag.ibnetwork", "ens1f0np0", eth, "ens1f1np1", "none")
 	lag["63-roce-lag-bond.ibnetwork"] = t.example("63-roce-lag-bond.ibnetwork")["63-roce-lag-bond.ibnetwork"]
 	t.use(lag, together(func() string { // no switch answers LACP

@@ -112,7 +112,11 @@ func (d *Dir) Open(name string) (fs.File, error) {
 	}
 	st, err := os.Lstat(host)
 	if err != nil {
-		return nil, Plain(err)
+		err = Plain(err)
+		if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
+			pe.Op = "open"
+		}
+		return nil, err
 	}
 	if !st.Mode().IsRegular() {
 		return closed{st}, nil

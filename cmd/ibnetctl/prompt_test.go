@@ -159,7 +159,7 @@ func TestWaitingFor(t *testing.T) {
 		{[]answer.Lacking{{Link: "ib0", Why: "ib0.8001 is down"}}, "waiting for ib0: ib0.8001 is down", "ib0: ib0.8001 is down"},
 		{[]answer.Lacking{{Link: "ib1", Why: "no unit matches ib1"}}, "waiting: no unit matches ib1", "no unit matches ib1"},
 		{[]answer.Lacking{down, down}, "waiting for ib0 and 1 more: ib0 is down", "ib0 is down"},
-		{[]answer.Lacking{{Link: "ibnetworkd", Why: noReport}}, "waiting for ibnetworkd: " + noReport, "ibnetworkd: " + noReport},
+		{[]answer.Lacking{{Link: "ibnetworkd", Why: errNotRunning.Error()}}, "waiting: ibnetworkd is not running", "ibnetworkd is not running"},
 	} {
 		if line, last := waitingFor(tc.missing), lacking(tc.missing[0]); line != tc.line || last != tc.last {
 			t.Errorf("%q and %q, want %q and %q", line, last, tc.line, tc.last)

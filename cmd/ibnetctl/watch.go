@@ -287,6 +287,9 @@ timeout the reason for each missing link is printed, and the exit code is 6.`,
 						fmt.Fprintln(a.err, lacking(m))
 					}
 				}
+				if len(missing) == 1 && missing[0].Why == errNotRunning.Error() {
+					return fail(exitTimeout, "not online after %v\nnext: %s", *timeout, startDaemon())
+				}
 				return fail(exitTimeout, "not online after %v", *timeout)
 			}
 			return err
@@ -337,9 +340,12 @@ func (a *app) waitOnline(ctx context.Context, g goal, p *progress) ([]answer.Lac
 		return false
 	}, nil)
 	for {
-		missing, online := []answer.Lacking{{Link: "ibnetworkd", Why: noReport}}, false
+		var missing []answer.Lacking
+		var online bool
 		if r, err := daemon.ReadReport(dir); err == nil {
 			missing, online = judge(r, g, a.hasGID)
+		} else {
+			missing = []answer.Lacking{{Link: "ibnetworkd", Why: noReport()}}
 		}
 		if online {
 			return nil, nil
@@ -374,10 +380,9 @@ func waitingFor(missing []answer.Lacking) string {
 	return "waiting for " + lacking(first)
 }
 
-// namesLink reports whether the sentence names the link itself; in noReport the name is
-// part of a command.
+// namesLink reports whether the sentence names the link itself.
 func namesLink(m answer.Lacking) bool {
-	return m.Why != noReport && about{words: []string{m.Link}}.chooses(answer.LogEntry{Message: m.Why})
+	return about{words: []string{m.Link}}.chooses(answer.LogEntry{Message: m.Why})
 }
 
 // lacking is a link and what it lacks; the link is named once.
@@ -389,7 +394,12 @@ func lacking(m answer.Lacking) string {
 }
 
 // noReport is why nothing is known of any link.
-const noReport = "the daemon has not reported yet; if it is not running: systemctl start ibnetworkd"
+func noReport() string {
+	if running("ibnetworkd") {
+		return "ibnetworkd has not reported yet"
+	}
+	return errNotRunning.Error()
+}
 
 // noGID is why a link whose state is right is not online, and gidInterval how
 // often the table is read then.

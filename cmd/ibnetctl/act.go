@@ -172,14 +172,7 @@ func (a *app) logLevelCmd() *cobra.Command {
 
 func (a *app) smCmd() *cobra.Command {
 	sm := &cobra.Command{
-		Use: "sm", Args: cobra.ArbitraryArgs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return noCommand(append([]string{"sm"}, args...))
-			}
-			return cmd.Help()
-		},
-		Short: "the subnet manager: status, start, stop; the fabric: topology, paths",
+		Use: "sm", Short: "the subnet manager: status, start, stop; the fabric: topology, paths",
 		Long: `Every InfiniBand subnet needs a subnet manager, which assigns addresses and
 routes: in a switch, or on one host. With [SubnetManager] Manage=auto in a unit
 this host starts one when there is none on the subnet of a port, and stops it when

@@ -27,7 +27,7 @@ import (
 const (
 	exitOK         = 0
 	exitFailure    = 1 // the operation failed, or the answer is "not all right"
-	exitUsage      = 2
+	exitUsage      = cli.ExitUsage
 	exitNotRunning = 3 // the command needs the daemon, and it does not run
 	exitDenied     = 4
 	exitNoSuch     = 5 // no such link, port or unit
@@ -102,7 +102,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 	cmd.SetIn(in)
 	cmd.SetOut(a.out)
 	cmd.SetErr(a.err)
-	of, err := cmd.ExecuteContextC(ctx)
+	err := cmd.ExecuteContext(ctx)
 	if a.pager != nil && errors.Is(err, unix.EPIPE) {
 		err = nil // the reader has seen enough
 	}
@@ -126,13 +126,6 @@ func run(ctx context.Context, args []string, in io.Reader, out, errw io.Writer) 
 		fmt.Fprintln(a.err, "ibnetctl: interrupted")
 	case !errors.As(err, &ee):
 		fmt.Fprintln(a.err, "ibnetctl:", err)
-		if usage(err) {
-			if of == cmd {
-				fmt.Fprintln(a.err, "`ibnetctl --help` lists the commands, `ibnetctl COMMAND --help` explains one.")
-			} else {
-				fmt.Fprintf(a.err, "`%s --help` explains the command.\n", of.CommandPath())
-			}
-		}
 	case ee.err != nil:
 		for line := range strings.Lines(ee.err.Error()) {
 			if line = strings.TrimRight(line, "\n"); !strings.HasPrefix(line, "next: ") {
@@ -154,21 +147,10 @@ func exitCode(err error) int {
 		return exitDenied
 	case ee != nil:
 		return ee.code
-	case usage(err):
+	case cli.IsUsage(err):
 		return exitUsage
 	}
 	return exitFailure
-}
-
-// usage reports whether err came from parsing the command line.
-func usage(err error) bool {
-	for _, s := range []string{"unknown command", "unknown flag", "unknown shorthand", "invalid argument", "flag needs an argument",
-		"required flag"} {
-		if strings.HasPrefix(err.Error(), s) {
-			return true
-		}
-	}
-	return false
 }
 
 // recordedCommands are those that --report goes with.
@@ -220,7 +202,7 @@ also by the name of its link.`,
 				}
 				a.noBus = true
 			}
-			a.speaks = c.Name() != "monitor" && c.Name() != "completion" && !strings.HasPrefix(c.Name(), "__")
+			a.speaks = !c.HasSubCommands() && c.Name() != "monitor" && c.Name() != "completion" && !strings.HasPrefix(c.Name(), "__")
 			a.colour = !a.json && a.terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 			if follow := c.Flags().Lookup("follow"); c.Annotations[paged] != "" && a.terminal && !a.json && !a.noPager &&
 				(follow == nil || !follow.Changed) {
@@ -230,7 +212,6 @@ also by the name of its link.`,
 		},
 	}
 	root.SetVersionTemplate("ibnetctl {{.Version}}\n")
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", helpWidth)))
 	root.Flags().Bool("version", false, "print the version")
 	f := root.PersistentFlags()
 	f.BoolP("help", "h", false, "print this help")
@@ -258,29 +239,18 @@ also by the name of its link.`,
 		a.importCmd())
 	add("act", a.reloadCmd(), a.reconfigureCmd(), a.renewCmd(), a.upDownCmd(true), a.upDownCmd(false), a.tryCmd(), a.smCmd(), a.logLevelCmd())
 	root.AddCommand(a.completionCmd(root))
-	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "explain a command", Hidden: true,
-		RunE: func(c *cobra.Command, args []string) error {
-			t, rest, err := root.Find(args)
-			if err != nil || len(rest) > 0 {
-				return noCommand(args)
-			}
-			return t.Help()
-		}})
 	wrapHelp(root)
-	cli.Wrap(root, func(format string, args ...any) error { return fail(exitUsage, format, args...) })
+	cli.Wrap(root)
 	return root
 }
 
-// helpWidth is the number of columns that help fits.
-const helpWidth = 80
-
-// wrapHelp breaks the paragraphs of every command's long help at helpWidth. Indented
+// wrapHelp breaks the paragraphs of every command's long help at cli.HelpWidth. Indented
 // lines stay as they are.
 func wrapHelp(c *cobra.Command) {
 	var out []string
 	for p := range strings.SplitSeq(c.Long, "\n\n") {
 		if !strings.Contains(p, "\n ") {
-			p = strings.Join(wrap(strings.ReplaceAll(p, "\n", " "), helpWidth), "\n")
+			p = strings.Join(wrap(strings.ReplaceAll(p, "\n", " "), cli.HelpWidth), "\n")
 		}
 		out = append(out, p)
 	}
@@ -288,10 +258,6 @@ func wrapHelp(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		wrapHelp(sub)
 	}
-}
-
-func noCommand(args []string) error {
-	return fail(exitUsage, "unknown command %q; for a list: ibnetctl --help", strings.Join(args, " "))
 }
 
 // opening gives an error of opening a file its exit code.

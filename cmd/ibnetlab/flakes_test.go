@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,7 +114,7 @@ func TestFlakesCommand(t *testing.T) {
 			t.Setenv("TMPDIR", tmp)
 			var out bytes.Buffer
 			c := flakesCommand()
-			cli.Wrap(c, fmt.Errorf)
+			cli.Wrap(c)
 			c.SetArgs(tc.args)
 			c.SetOut(&out)
 			c.SilenceErrors, c.SilenceUsage = true, true

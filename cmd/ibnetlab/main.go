@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"syscall"
+
+	"ibnetworkd/internal/cli"
 )
 
 func main() {
@@ -22,11 +24,14 @@ func main() {
 	}
 }
 
-// exitStatus is that of the program that failed, such as go test, otherwise 1.
+// exitStatus is that of the program that failed, such as go test, otherwise cli.ExitUsage or 1.
 func exitStatus(err error) int {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		return exit.ExitCode()
+	}
+	if cli.IsUsage(err) {
+		return cli.ExitUsage
 	}
 	return 1
 }

@@ -39,7 +39,7 @@ func TestRootCommand(t *testing.T) {
 	for l := range strings.Lines(list) {
 		names = append(names, strings.Fields(l)[0])
 	}
-	if got, want := strings.Join(names, " "), "build flakes list run shell topology"; got != want {
+	if got, want := strings.Join(names, " "), "build flakes help list run shell topology"; got != want {
 		t.Errorf("commands %q, want %q", got, want)
 	}
 	for _, args := range [][]string{{"nosuch"}, {"build", "--nosuch"}} {

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"ibnetworkd/internal/cli"
@@ -19,9 +16,7 @@ func rootCommand() *cobra.Command {
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	root.PersistentFlags().BoolP("help", "h", false, "print this help")
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 80 "))
-	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	root.AddCommand(buildCommand(), shellCommand(), listCommand(), runCommand(), flakesCommand(), topologyCommand())
-	cli.Wrap(root, fmt.Errorf)
+	cli.Wrap(root)
 	return root
 }

@@ -10,6 +10,7 @@ import (
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
+	"ibnetworkd/internal/cli"
 	"ibnetworkd/sm/transport"
 )
 
@@ -28,6 +29,8 @@ func main() {
 			os.Exit(exitNoQP0)
 		case errors.Is(err, errRestart):
 			os.Exit(exitRestart)
+		case cli.IsUsage(err):
+			os.Exit(cli.ExitUsage)
 		}
 		os.Exit(1)
 	}

@@ -2,8 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -29,16 +27,7 @@ func rootCmd() *cobra.Command {
 	}
 	root.PersistentFlags().BoolP("help", "h", false, "print this help")
 	root.Flags().Bool("version", false, "print the version")
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 80 "))
-	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "explain a command", Hidden: true,
-		RunE: func(_ *cobra.Command, args []string) error {
-			c, _, err := root.Find(args)
-			if err != nil {
-				return err
-			}
-			return c.Help()
-		}})
 	root.AddCommand(runCmd(), verifyCmd(), statusCmd(), topologyCmd(), metricsCmd(), resweepCmd(), reloadCmd(), dumpCmd())
-	cli.Wrap(root, fmt.Errorf)
+	cli.Wrap(root)
 	return root
 }

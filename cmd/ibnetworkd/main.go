@@ -46,6 +46,9 @@ func main() {
 	}
 	if err := command(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "ibnetworkd: "+err.Error())
+		if cli.IsUsage(err) {
+			os.Exit(cli.ExitUsage)
+		}
 		os.Exit(1)
 	}
 }
@@ -83,12 +86,12 @@ func command(args []string) error {
 	usage := f.BoolP("help", "h", false, "print this help")
 	switch err := f.Parse(args); {
 	case err != nil:
-		return fmt.Errorf("%w; see ibnetworkd --help", cli.FlagError(err))
+		return cli.FlagError("ibnetworkd", err)
 	case *usage:
-		_, err = fmt.Print(help, f.FlagUsagesWrapped(80))
+		_, err = fmt.Print(help, f.FlagUsagesWrapped(cli.HelpWidth))
 		return err
 	case f.NArg() > 0:
-		return fmt.Errorf("%q: ibnetworkd takes no arguments; see ibnetworkd --help", f.Arg(0))
+		return cli.Arguments(f.NArg(), "ibnetworkd")
 	case *show:
 		_, err = fmt.Println("ibnetworkd version " + version.String())
 		return err

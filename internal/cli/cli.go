@@ -68,46 +68,116 @@ func Wanted(f *pflag.Flag) string {
 		"duration": "a time such as 30, 30s or 300ms"}[f.Value.Type()]
 }
 
-// FlagError is a flag's error in words for users: without the texts of package strconv.
-func FlagError(err error) error {
+// ExitUsage is the exit status of a program that was called in a wrong way; INVALIDARGUMENT in
+// systemd.exec(5).
+const ExitUsage = 2
+
+// UsageError is an error in how a program was called: a flag, an argument or a command.
+type UsageError struct{ text string }
+
+// Error implements error.
+func (e *UsageError) Error() string { return e.text }
+
+func usageError(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
+
+// IsUsage reports whether err is or wraps a UsageError.
+func IsUsage(err error) bool {
+	var u *UsageError
+	return errors.As(err, &u)
+}
+
+// FlagError makes an error of pflag from parsing the flags of a command a UsageError, in words
+// for users: without the texts of package strconv.
+func FlagError(command string, err error) error {
+	var unknown *pflag.NotExistError
+	var empty *pflag.ValueRequiredError
 	var bad *pflag.InvalidValueError
-	if !errors.As(err, &bad) {
-		return err
+	option := func(name, shorthands string) string {
+		if shorthands != "" {
+			return "-" + name
+		}
+		return "--" + name
+	}
+	switch {
+	case errors.As(err, &unknown):
+		return usageError("unrecognized option %q; for a list: %s --help",
+			ib.Clip(option(unknown.GetSpecifiedName(), unknown.GetSpecifiedShortnames())), command)
+	case errors.As(err, &empty):
+		return usageError("option %q requires an argument", option(empty.GetSpecifiedName(), empty.GetSpecifiedShortnames()))
+	case !errors.As(err, &bad):
+		return &UsageError{err.Error()}
 	}
 	f := bad.GetFlag()
 	why := bad.Unwrap().Error()
 	if want := Wanted(f); want != "" {
 		why = "not " + want
 	}
-	return fmt.Errorf("invalid argument %q for --%s: %s", ib.Clip(bad.GetValue()), f.Name, why)
+	return usageError("invalid argument %q for --%s: %s", ib.Clip(bad.GetValue()), f.Name, why)
 }
 
-// Wrap makes a command and those below it report flags by FlagError, and a wrong number
-// of arguments with their usage, by an error that fail makes. What a command itself
-// reports of its arguments is kept.
-func Wrap(c *cobra.Command, fail func(format string, args ...any) error) {
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return FlagError(err) })
-	wrapArgs(c, fail)
-}
+// HelpWidth is the number of columns that help fits.
+const HelpWidth = 80
 
-func wrapArgs(c *cobra.Command, fail func(format string, args ...any) error) {
-	counts := []string{"accepts ", "requires at least ", "unknown command "} // how cobra's own checks begin
-	if check := c.Args; check != nil {
-		c.Args = func(c *cobra.Command, args []string) error {
-			what := fmt.Sprintf("%d arguments are", len(args))
-			switch err := check(c, args); {
-			case err == nil || !slices.ContainsFunc(counts, func(s string) bool { return strings.HasPrefix(err.Error(), s) }):
+// Wrap gives a command and those below it what the programs have in common: help of HelpWidth
+// columns, and a UsageError for a flag, a number of arguments or a command that cannot be used.
+// What a command itself reports of its arguments is kept.
+func Wrap(c *cobra.Command) {
+	c.SetUsageTemplate(strings.NewReplacer(".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", HelpWidth),
+		"{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}").Replace(c.UsageTemplate()))
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error { return FlagError(c.CommandPath(), err) })
+	c.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "explain a command", Hidden: true,
+		RunE: func(_ *cobra.Command, args []string) error {
+			found, rest, err := c.Find(args)
+			if err == nil && len(rest) > 0 {
+				err = unknownCommand(found, rest)
+			}
+			if err != nil {
 				return err
-			case len(args) == 0:
-				what = "no argument is"
-			case len(args) == 1:
-				what = "1 argument is"
+			}
+			return found.Help()
+		}})
+	wrapArgs(c)
+}
+
+// unknownCommand is the error of arguments of a command that has others below it, nil for none.
+func unknownCommand(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	c.SuggestionsMinimumDistance = 2 // cobra's default, which SuggestionsFor does not set
+	if near := c.SuggestionsFor(args[0]); len(args[0]) > 2 && len(near) > 0 {
+		return usageError("unknown command %q, did you mean %q?", ib.Clip(args[0]), near[0])
+	}
+	return usageError("unknown command %q; for a list: %s --help", ib.Clip(args[0]), c.CommandPath())
+}
+
+// Arguments is the error of a command that takes another number of arguments than n.
+func Arguments(n int, usage string) error {
+	what := fmt.Sprintf("%d arguments are", n)
+	switch n {
+	case 0:
+		what = "no argument is"
+	case 1:
+		what = "1 argument is"
+	}
+	return usageError("%s given; usage: %s", what, usage)
+}
+
+func wrapArgs(c *cobra.Command) {
+	if c.HasSubCommands() {
+		c.Args, c.RunE = unknownCommand, func(c *cobra.Command, _ []string) error { return c.Help() }
+	} else if check := c.Args; check != nil {
+		counts := []string{"accepts ", "requires at least ", "unknown command "} // how cobra's own checks begin
+		c.Args = func(c *cobra.Command, args []string) error {
+			err := check(c, args)
+			if err == nil || !slices.ContainsFunc(counts, func(s string) bool { return strings.HasPrefix(err.Error(), s) }) {
+				return err
 			}
 			_, takes, _ := strings.Cut(c.Use, " ")
-			return fail("%s given; usage: %s", what, strings.TrimSpace(c.CommandPath()+" "+takes))
+			return Arguments(len(args), strings.TrimSpace(c.CommandPath()+" "+takes))
 		}
 	}
 	for _, sub := range c.Commands() {
-		wrapArgs(sub, fail)
+		wrapArgs(sub)
 	}
 }

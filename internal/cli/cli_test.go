@@ -31,7 +31,16 @@ func TestWrap(t *testing.T) {
 		{"--level x", `invalid argument "x" for --level: not a number from 0 to 15`},
 		{"--time x", `invalid argument "x" for --time: not a time such as 30, 30s or 300ms`},
 		{"--flag=perhaps", `invalid argument "perhaps" for --flag: not yes or no`},
-		{"--none", "unknown flag: --none"},
+		{"--none", `unrecognized option "--none"; for a list: p --help`},
+		{"-Z", `unrecognized option "-Z"; for a list: p --help`},
+		{"sub 1 --none", `unrecognized option "--none"; for a list: p sub --help`},
+		{"sub 1 --time", `option "--time" requires an argument`},
+		{"--=x", "bad flag syntax: --=x"},
+		{"xx", `unknown command "xx"; for a list: p --help`},
+		{"nonne", `unknown command "nonne", did you mean "none"?`},
+		{"help xyz", `unknown command "xyz"; for a list: p --help`},
+		{"help sub", "<nil>"},
+		{"", "<nil>"},
 		{"sub", "no argument is given; usage: p sub PID"},
 		{"sub 1 2", "2 arguments are given; usage: p sub PID"},
 		{"sub 1 --time 5", "<nil>"},
@@ -49,11 +58,13 @@ func TestWrap(t *testing.T) {
 		p.AddCommand(&cobra.Command{Use: "own KIND", RunE: func(*cobra.Command, []string) error { return nil },
 			Args: func(_ *cobra.Command, args []string) error { return fmt.Errorf("unknown kind %q", args[0]) }})
 		p.AddCommand(&cobra.Command{Use: "none", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return nil }})
-		Wrap(p, fmt.Errorf)
+		Wrap(p)
 		p.SetOut(io.Discard)
 		p.SetArgs(strings.Fields(c.args))
 		if err := p.Execute(); fmt.Sprint(err) != c.want {
 			t.Errorf("%s: %v, want %s", c.args, err, c.want)
+		} else if IsUsage(err) != (err != nil && err.Error() != `unknown kind "x"`) {
+			t.Errorf("%s: a usage error: %v", c.args, IsUsage(err))
 		}
 	}
 }

@@ -49,6 +49,18 @@ func (c *cursor) quoted() (string, bool) {
 	return v, true
 }
 
+// outerQuoted takes what stands between this quote and the last of the line: a
+// node's description may contain quotes.
+func (c *cursor) outerQuoted() (string, bool) {
+	j := strings.LastIndexByte(c.s, '"')
+	if c.peek() != '"' || j == c.i {
+		return c.quoted()
+	}
+	v := c.s[c.i+1 : j]
+	c.i = j + 1
+	return v, true
+}
+
 func (c *cursor) bracket() (uint8, bool) {
 	c.space()
 	if c.peek() != '[' {

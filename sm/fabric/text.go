@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,6 +35,13 @@ type textLink struct {
 	line, col int
 }
 
+// textSpeed is a link whose speed its line does not know.
+type textSpeed struct {
+	node  int
+	port  uint8
+	width string
+}
+
 type textReader struct {
 	b        *Builder
 	file     string
@@ -41,6 +49,8 @@ type textReader struct {
 	ids      map[string]int
 	links    []textLink
 	cur      int
+	unnamed  []textSpeed
+	fastest  int      // the fastest speed that a line names, an index of speeds
 	speed    PortInfo // link values of ports that name none
 	vend     uint64
 	dev      uint64
@@ -63,7 +73,11 @@ func ReadText(name string, r io.Reader) (*Fabric, error) {
 	line := 0
 	for sc.Scan() {
 		line++
-		t.line(line, sc.Text())
+		s := sc.Text()
+		if line == 1 {
+			s = strings.TrimPrefix(s, "\ufeff") // of an editor that saves UTF-8 with a mark
+		}
+		t.line(line, s)
 		if len(t.errs) >= maxTextErrs {
 			break
 		}
@@ -76,6 +90,11 @@ func ReadText(name string, r io.Reader) (*Fabric, error) {
 		}
 	}
 	t.join()
+	t.nameSpeeds()
+	if len(t.errs) > 1 && len(t.b.nodes) == 0 {
+		return nil, errors.Join(t.errs[0], fmt.Errorf("%s: no node record: want the output of ibnetdiscover (ibdiagnet writes it to "+
+			"ibdiagnet2.ibnetdiscover)", name))
+	}
 	if len(t.errs) > 0 {
 		return nil, errors.Join(t.errs...)
 	}
@@ -112,7 +131,7 @@ func (t *textReader) line(n int, s string) {
 	c := cursor{s: s}
 	c.space()
 	switch {
-	case c.end() || c.peek() == '#':
+	case c.end() || c.peek() == '#' || remark(s):
 	case c.peek() == '[':
 		t.port(n, &c)
 	default:
@@ -134,6 +153,21 @@ func (t *textReader) line(n int, s string) {
 			t.fail(n, col, "unknown word %q: want Switch, Hca, Ca, Rt, [PORT] or NAME=VALUE", w)
 		}
 	}
+}
+
+// remark reports whether a line is one that belongs to no record: a heading of
+// ibnetdiscover --grouping, a warning of a tool, or the command that was typed.
+func remark(s string) bool {
+	for _, p := range [...]string{"Chassis ", "Non-Chassis Nodes", "Hostname: ", "ibwarn: ", "ibpanic: "} {
+		if strings.HasPrefix(s, p) {
+			return true
+		}
+	}
+	if strings.Contains(s, `"`) {
+		return false
+	}
+	file, message, _ := strings.Cut(s, ".c:")
+	return !strings.Contains(file, " ") && strings.Contains(message, ";") || strings.Contains(s, "ibnetdiscover")
 }
 
 func (t *textReader) setting(n, col int, key string, c *cursor) {
@@ -192,7 +226,7 @@ func (t *textReader) record(n int, typ ib.NodeType, c *cursor) {
 	desc, lid, lmc, enhanced := id, uint64(0), uint64(0), false
 	if c.comment() {
 		c.space()
-		if d, ok := c.quoted(); ok {
+		if d, ok := c.outerQuoted(); ok {
 			desc = d
 		}
 		for !c.end() {
@@ -212,7 +246,9 @@ func (t *textReader) record(n int, typ ib.NodeType, c *cursor) {
 		}
 	}
 	guid := t.guid
-	if guid == 0 {
+	// Some tools write the GUID of the system in front of the port's, for all
+	// switches of a chassis.
+	if guid == 0 || t.pguid != 0 && t.pguid == idGUID(id) {
 		guid = idGUID(id)
 	}
 	if guid == 0 {
@@ -293,6 +329,9 @@ func (t *textReader) port(n int, c *cursor) {
 	if g, ok := c.paren(); ok && t.b.Node(t.cur).Type != ib.NodeSwitch {
 		p.GUID = ib.GUID(g)
 	}
+	if strings.HasPrefix(c.s[c.i:], "[ext ") { // the port's number on the chassis
+		c.i += strings.IndexByte(c.s[c.i:]+"]", ']') + 1
+	}
 	c.space()
 	rcol := c.col()
 	remote, ok := c.quoted()
@@ -320,7 +359,7 @@ func (t *textReader) port(n int, c *cursor) {
 	for !c.end() {
 		c.space()
 		if c.peek() == '"' {
-			c.quoted()
+			c.outerQuoted()
 			continue
 		}
 		w := c.word()
@@ -340,9 +379,7 @@ func (t *textReader) port(n int, c *cursor) {
 				p.LMC = ib.LMC(v & 7)
 			}
 		default:
-			if setLink(&p.Info, w) {
-				p.LinkNamed = true
-			}
+			t.linkWord(p, num, w)
 		}
 	}
 	p.Info.SetLID(p.LID)
@@ -352,6 +389,29 @@ func (t *textReader) port(n int, c *cursor) {
 		// as QDR otherwise.
 		p0 := &t.b.Port(t.cur, 0).Info
 		p0.SetCapMask(p0.CapMask() | mad.CapExtendedSpeeds)
+	}
+}
+
+// speeds are the names of link speeds, slowest first.
+var speeds = [...]string{"SDR", "DDR", "QDR", "FDR10", "FDR", "EDR", "HDR", "NDR", "XDR"}
+
+// linkWord applies a word of port num's line if it describes the link.
+func (t *textReader) linkWord(p *Port, num uint8, w string) {
+	width, speed, ok := strings.Cut(w, "x")
+	switch {
+	case ok && speed == "???":
+		t.unnamed = append(t.unnamed, textSpeed{t.cur, num, width})
+	case setLink(&p.Info, w):
+		p.LinkNamed = true
+		t.fastest = max(t.fastest, slices.Index(speeds[:], speed))
+	}
+}
+
+// nameSpeeds gives the links that ibnetdiscover had no name for, being older than
+// their speed, the fastest that it names.
+func (t *textReader) nameSpeeds() {
+	for _, l := range t.unnamed {
+		setLink(&t.b.Port(l.node, l.port).Info, l.width+"x"+speeds[t.fastest])
 	}
 }
 

@@ -104,6 +104,81 @@ func TestReadTextNoLink(t *testing.T) {
 	}
 }
 
+// Texts as sites have them: a mark at the start, the command that was typed, warnings,
+// the headings of ibnetdiscover --grouping, numbers of chassis ports, descriptions with
+// quotes and with #, no LID, a system's GUID in the place of the switch's.
+func TestReadTextOfSites(t *testing.T) {
+	in := "\ufeff[root@node01 ~]# ibnetdiscover\r\n" +
+		"src/query_smp.c:195; umad (DR path slid 0; dlid 0; 0,1,1,31 Attr 0x11:0) bad status 110; Connection timed out\r\n" +
+		"ibwarn: [12] mad_rpc_open_port: can't open UMAD port ((null):0)\r\n#\r\n# Topology file: generated on Mon Jul 25 11:30:26 2016\r\n" +
+		"\r\nChassis 1 (guid 0x8f10400411a09)\r\n\r\n# Spine Nodes\r\n" +
+		"switchguid=0xb8cef603008fbe36(b8cef6030019c882)\t# spine 1 Chip 1\r\n" +
+		"Switch\t41 \"S-b8cef6030019c882\"\t\t# \"MF0;the \"old\" one # 1:MCS8500/L01/U1\" base port 0 lid 7 lmc 0\r\n" +
+		"[1][ext 3]\t\"S-b8cef6030019c7c2\"[21][ext 4]\t\t# \"a \"b\" lid 9 4xHDR\r\n" +
+		"[2]\t\"H-0002c90300000001\"[1](2c90300000002) \t\t# \"node \"x HCA-1\" lid 4 4xEDR\r\n" +
+		"\r\nNon-Chassis Nodes\r\nswitchguid=0xb8cef603008fbe36(b8cef6030019c7c2)\r\n" +
+		"Switch\t41 \"S-b8cef6030019c7c2\"\t\t# \"a \"b\" base port 0 lid  lmc 0\r\n" +
+		"\r\ncaguid=0x2c90300000001\r\n" +
+		"Ca\t2 \"H-0002c90300000001\"\t\t# \"node \"x HCA-1\"\r\n" +
+		"[1](2c90300000002) \t\"S-b8cef6030019c882\"[2]\t\t# lid 4 lmc 1 \"MF0;the \"old\" one # 1:MCS8500/L01/U1\" lid 7 4xEDR\r\n"
+	f, err := fabric.ReadText("f", strings.NewReader(in))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for i := range f.Nodes {
+		got = append(got, f.Nodes[i].GUID.String()+" "+f.Nodes[i].Desc)
+	}
+	want := []string{"0x0002c90300000001 node \"x HCA-1", "0xb8cef6030019c7c2 a \"b",
+		"0xb8cef6030019c882 MF0;the \"old\" one # 1:MCS8500/L01/U1"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	for _, p := range f.Ports {
+		switch n := &f.Nodes[p.Node]; {
+		case n.Type == ib.NodeCA && p.Num == 1 && (p.LID != 4 || p.LMC != 1 || p.Info.SpeedName() != "EDR"):
+			t.Errorf("host: LID %d, LMC %d, %s", p.LID, p.LMC, p.Info.SpeedName())
+		case n.GUID == 0xb8cef6030019c882 && p.Num == 1 && p.Info.SpeedName() != "HDR":
+			t.Errorf("port 1 of the spine: %s", p.Info.SpeedName())
+		case n.GUID == 0xb8cef6030019c882 && p.Num == 0 && p.LID != 7:
+			t.Errorf("LID of the spine: %d", p.LID)
+		}
+	}
+	if f.Links() != 2 {
+		t.Errorf("%d links", f.Links())
+	}
+}
+
+// A link that is faster than ibnetdiscover knows is taken for one of the fastest that it
+// names, not for a slow one.
+func TestReadTextNewerSpeed(t *testing.T) {
+	f, err := fabric.ReadText("f", strings.NewReader("Switch 8 \"s\"\n[1] \"h\"[1] # \"h\" lid 0 4x???\n[2] \"i\"[1] # \"i\" lid 0 4xEDR\n"+
+		"[3] \"j\"[1] # \"j\" lid 0 4xQDR\nHca 2 \"h\"\nHca 2 \"i\"\nHca 2 \"j\"\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range f.Ports {
+		if f.Nodes[p.Node].Type != ib.NodeSwitch || p.Num < 1 || p.Num > 3 {
+			continue
+		}
+		want := [...]string{1: "4xEDR", 2: "4xEDR", 3: "4xQDR"}[p.Num]
+		if got := p.Info.WidthName() + p.Info.SpeedName(); got != want || p.LinkNamed != (p.Num > 1) {
+			t.Errorf("port %d: %s, named %v, want %s", p.Num, got, p.LinkNamed, want)
+		}
+	}
+}
+
+// What another tool writes is refused in two lines, not in twenty.
+func TestReadTextOfAnotherTool(t *testing.T) {
+	_, err := fabric.ReadText("f", strings.NewReader("CA: node01 mlx5_0:\n      0x1      4    1[  ] ==( 4X 25.78125 Gbps Active)==>\n"+
+		"Switch: 0x2 sw01:\n"))
+	want := "f:1:1: unknown word \"CA:\": want Switch, Hca, Ca, Rt, [PORT] or NAME=VALUE\n" +
+		"f: no node record: want the output of ibnetdiscover (ibdiagnet writes it to ibdiagnet2.ibnetdiscover)"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+}
+
 func TestLookups(t *testing.T) {
 	f := gen.FatTree2(8, 4)
 	for i := range f.Nodes {

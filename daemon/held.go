@@ -25,7 +25,7 @@ func (f *failures) note(op link.Op, err error) {
 	}
 }
 
-// hold says why an operation is not to be tried, nil if it is.
+// hold returns why an operation is not to be tried, nil if it is.
 func (f failures) hold(op link.Op) error {
 	for _, x := range f {
 		if link.Depends(op, x) {

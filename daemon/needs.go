@@ -8,7 +8,7 @@ import (
 	"ibnetworkd/units"
 )
 
-// needs says what the units and the record make worth reading. A link that the scope
+// needs returns what the units and the record make worth reading. A link that the scope
 // names may get another unit by what is read, and is read for that one.
 func (d *Daemon) needs(sc Scope) Needs {
 	w := Needs{Rules: len(d.rec.Rules) > 0, Routes: len(d.rec.Routes) > 0 || len(d.rec.Kept) > 0}
@@ -66,7 +66,7 @@ func sysctlsOf(set *units.Set, rec *link.Record, unitOf func(*link.Snapshot, *li
 	}
 }
 
-// neighborsOf says on which links permanent neighbours are wanted or recorded, nil
+// neighborsOf returns the links on which permanent neighbours are wanted or recorded, nil
 // where no unit has any.
 func neighborsOf(set *units.Set, rec *link.Record, unitOf func(*link.Snapshot, *link.Link) *units.Unit) func(*link.Snapshot,
 	*link.Link) bool {
@@ -103,7 +103,7 @@ func portUnit(set *units.Set) func(s *link.Snapshot, d *link.Device, p *link.Por
 	}
 }
 
-// Needs says what of the system a plan will ask for beyond links and addresses,
+// Needs is what a plan needs of the system beyond links and addresses,
 // so that an observation costs no more than it is worth. A capture wants all.
 type Needs struct {
 	Routes, Rules bool

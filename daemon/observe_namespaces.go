@@ -129,7 +129,7 @@ func fits(m link.Moved, l *rtnl.Link) bool {
 	return (l.ParentElsewhere || !link.IsVLAN(m.Kind)) && m.Fits(l.Kind, l.Parent, x.IPoIB, x.VLAN)
 }
 
-// lost says of a link that is not in the network namespace of its unit where it is instead,
+// lost returns where a link is that is not in the network namespace of its unit,
 // nil where it is known to be deleted or to have come back, and where its namespace has ended:
 // the kernel then deletes it or moves it back, but later. Of a VLAN that is not found the
 // kernel knows: it makes no second one. The other namespaces are read again at a

@@ -22,7 +22,7 @@ func (d *Daemon) setStatus(st link.Status, changed map[string]bool) {
 	changed[st.Name] = true
 }
 
-// publish says what has changed: to the journal, the readers and the file.
+// publish reports what has changed to the journal, the readers and the file.
 func (d *Daemon) publish(changed map[string]bool, reloaded bool) {
 	for i, st := range d.status {
 		if _, ok := d.snap.Link(i); !ok {

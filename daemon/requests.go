@@ -87,7 +87,7 @@ func (d *Daemon) Alive(ctx context.Context) error {
 	return d.ask(ctx, func(context.Context) error { return nil })
 }
 
-// Plan says what would be done now. It is not empty only between an event and
+// Plan returns what would be done now. It is not empty only between an event and
 // the end of the cycle that it starts, or while operations are delayed.
 func (d *Daemon) Plan(ctx context.Context) (r plan.Result, err error) {
 	err = d.ask(ctx, func(context.Context) error {

@@ -8,7 +8,7 @@ import (
 	"ibnetworkd/link"
 )
 
-// Scope says what to observe. The zero Scope is nothing. Scopes only ever grow
+// Scope is what to observe. The zero Scope is nothing. Scopes only ever grow
 // when they are joined: a hint too many costs time, one too few an error.
 type Scope struct {
 	All bool // everything, after an overrun or at the start

@@ -39,7 +39,7 @@ const (
 	ReportFile = "state.json"
 )
 
-// ErrRunning says that another daemon keeps its state in the same directory.
+// ErrRunning means that another daemon keeps its state in the same directory.
 var ErrRunning = errors.New("another ibnetworkd is running")
 
 // NewStore makes the directory if it is missing, takes it for this process alone, and removes

@@ -80,7 +80,7 @@ func (x socket[E]) Take(s *Scope) (bool, error) { return x.Read(func(e E) { x.no
 // SocketOf makes an EventSocket of a kernel client's source.
 func SocketOf[E any](r reader[E], note func(*Scope, E)) EventSocket { return socket[E]{r, note} }
 
-// errNotYet says that a source can be opened when there are RDMA devices.
+// errNotYet means that a source can be opened when there are RDMA devices.
 var errNotYet = errors.New("comes with a module that is not loaded yet")
 
 // source is one that may have failed and is opened again.

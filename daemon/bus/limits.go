@@ -272,7 +272,7 @@ func signatureOf(iface, member string) (sig string, ok bool) {
 	return "", false
 }
 
-// explain says what is wrong with arguments that are not strings.
+// explain returns what is wrong with arguments that are not strings.
 func explain(h *busconn.Header) *dbus.Error {
 	if want, ok := signatureOf(h.Interface, h.Member); ok {
 		return busconn.Refusal(api.ErrInvalidArgs, "the arguments have the signature %q, it should be %q", h.Signature, want)

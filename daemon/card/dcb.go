@@ -13,7 +13,7 @@ import (
 	"ibnetworkd/units"
 )
 
-// errFirmware says that a setting of DCB was not tried, because the firmware had
+// errFirmware means that a setting of DCB was not tried, because the firmware had
 // just refused to release DCBX.
 var errFirmware = errors.New("the firmware keeps DCBX")
 

@@ -15,7 +15,7 @@ import (
 	"ibnetworkd/roce"
 )
 
-// errUnknown says that an operation is in the list of slow and has no implementation.
+// errUnknown means that an operation is in the list of slow and has no implementation.
 var errUnknown = fmt.Errorf("%w: no worker carries it out", errors.ErrUnsupported)
 
 // executor carries out the slow operations of one card. It belongs to the card's

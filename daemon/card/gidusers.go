@@ -60,7 +60,7 @@ type movedTo struct {
 	port, index int
 }
 
-// moved says what became of it.
+// moved is the result of moving an address to an index.
 type moved struct {
 	unread bool
 	tries  int       // that ended elsewhere although the index reads as empty

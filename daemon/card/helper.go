@@ -246,7 +246,7 @@ func (e *helperError) Error() string {
 	return fmt.Sprintf("the helper process of the card ended: %v", e.why)
 }
 
-// Unwrap says that the operation is to be tried again.
+// Unwrap returns EINTR: the operation is to be tried again.
 func (e *helperError) Unwrap() error { return unix.EINTR }
 
 // ask has the process carry out an operation.

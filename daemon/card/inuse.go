@@ -20,7 +20,7 @@ func (e *inUse) Unwrap() error { return unix.EBUSY }
 // upLink is a link that is up, with the path of its device below /sys.
 type upLink struct{ name, path string }
 
-// user says what uses a function, "" for nothing: a driver that gives it to a
+// user returns what uses a function, "" for nothing: a driver that gives it to a
 // virtual machine, or a link below it that is up.
 func user(driver, dev string, up []upLink) string {
 	for _, l := range up {

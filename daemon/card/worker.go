@@ -46,7 +46,7 @@ func slow(op link.Op) bool {
 	return false
 }
 
-// doing says what is waited for while an operation is carried out.
+// doing returns what is waited for while an operation is carried out.
 func doing(op link.Op) string {
 	on := op.Target()
 	switch o := op.(type) {

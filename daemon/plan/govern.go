@@ -150,7 +150,7 @@ func (n *note) owner() *units.Unit {
 	return n.unit
 }
 
-// ignored says why a link is left alone although a unit matches it, zero if it
+// ignored returns why a link is left alone although a unit matches it, zero if it
 // is not. u may be nil for a P_Key child that its parent's unit asks for.
 func ignored(l *link.Link, u *units.Unit) link.Reason {
 	if u != nil && u.Unmanaged() {

@@ -333,7 +333,7 @@ func AddChildren(b *link.Builder, index int, u *units.Unit) {
 	}
 }
 
-// keyRefusal says why a link cannot have a child with a P_Key, whatever other
+// keyRefusal returns why a link cannot have a child with a P_Key, whatever other
 // children it has; zero if it can.
 func keyRefusal(parent *link.Link, key ib.PKey) link.Reason {
 	switch {

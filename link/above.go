@@ -38,7 +38,7 @@ func (s *Snapshot) Above(l, lower *Link) bool {
 	return false
 }
 
-// above says that a link cannot be in one that it is on.
+// above is the reason why a link cannot be in one that it is on.
 func above(l, m *Link) Reason {
 	return Reason{Code: CodeUnsupported, Text: fmt.Sprintf("%s is on %s, and its unit is one for the links in %s", l.Name, m.Name, m.Name),
 		Next: "match the links of that unit by PermanentMACAddress= or Name=, and write a unit with Name=" + l.Name + " for this one"}

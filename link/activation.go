@@ -103,7 +103,7 @@ func PlanActivation(b *Builder, index int, p units.ActivationPolicy) {
 	b.Attr(index, a)
 }
 
-// whyDown says why a link is down that was brought up once: the kernel takes P_Key
+// whyDown returns why a link is down that was brought up once: the kernel takes P_Key
 // children down and up with their parent, wherever that is (ipoib_stop, ipoib_open).
 func whyDown(b *Builder, l *Link) Reason {
 	parent, here := b.Base.Link(l.Parent)

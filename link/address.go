@@ -208,7 +208,7 @@ func addressDiffers(w wantedAddress, x Address) bool {
 	return false
 }
 
-// addressWait says why addresses are not set yet.
+// addressWait returns why addresses are not set yet.
 func addressWait(b *Builder, index int, u *units.Unit) (Reason, bool) {
 	l := b.Link(index)
 	if why := vrfWait(b, l, u); why != (Reason{}) {

@@ -320,7 +320,7 @@ func mayRemake(b *Builder, m *Link) bool {
 		m.Bond.BondOptions == BondOptions{} && !m.Up() && len(m.Addresses) == 0 && len(b.Model.snap.Slaves(m.Index)) == 0
 }
 
-// notSlave says why a link cannot become a slave, zero if it can. It follows
+// notSlave returns why a link cannot become a slave, zero if it can. It follows
 // bond_enslave (drivers/net/bonding/bond_main.c).
 func notSlave(s *Snapshot, l, m *Link) Reason {
 	slaves := s.Slaves(m.Index)

@@ -12,7 +12,7 @@ import (
 // CodeFailover is the reason of a bond whose backup could not take over.
 const CodeFailover Code = "failover-would-fail"
 
-// PlanFailover says for a bond whether each backup could take over, and whether the
+// PlanFailover reports for a bond whether each backup could take over, and whether the
 // switch of one in mode 802.3ad takes part.
 func PlanFailover(b *Builder, index int) {
 	l := b.Now(index)
@@ -58,7 +58,7 @@ const CodeSameSwitch Code = "same-switch"
 // NotChecked is the actual value of an attribute that is not known.
 const NotChecked = "not checked"
 
-// planSwitches says whether the slaves of a bond are connected to several switches.
+// planSwitches returns whether the slaves of a bond are connected to several switches.
 func planSwitches(s *Snapshot, bond *Link, slaves []*Link) Attribute {
 	a := Attribute{Name: "Switches"}
 	on := map[ib.GUID]Remote{}
@@ -91,7 +91,7 @@ func planSwitches(s *Snapshot, bond *Link, slaves []*Link) Attribute {
 	return a
 }
 
-// planPartner says whether the switch of a bond answers LACP. Without it one slave
+// planPartner reports whether the switch of a bond answers LACP. Without it one slave
 // works and the others do not.
 func planPartner(b *Builder, l *Link) {
 	if !l.Carrier() {
@@ -111,7 +111,7 @@ func planPartner(b *Builder, l *Link) {
 	b.Attr(l.Index, a)
 }
 
-// notBackup says why a failover of a bond to a slave would fail, zero if nothing
+// notBackup returns why a failover of a bond to a slave would fail, zero if nothing
 // speaks against it. active may be nil.
 func notBackup(s *Snapshot, bond, active, backup *Link) Reason {
 	fails := fmt.Sprintf("a failover of %s to %s would fail: ", bond.Name, backup.Name)

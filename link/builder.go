@@ -115,7 +115,7 @@ func (b *Builder) addresses(index int, u *units.Unit) ([]units.Address, []units.
 	return b.Derivation.Addresses(b.Model.snap, b.Link(index), u)
 }
 
-// For says which unit the following steps are for, "" for none.
+// For sets the unit that the following steps are for, "" for none.
 func (b *Builder) For(u *units.Unit) {
 	b.unit = ""
 	if u != nil {
@@ -180,7 +180,7 @@ func (b *Builder) Block(on Target, op Op, wait bool, why Reason) {
 	}
 }
 
-// Moved says that a link below another one was made and is in another network namespace,
+// Moved returns the reason if a link below another one was made and is in another network namespace,
 // zero if it is not.
 func (b *Builder) Moved(name string, parent *Link) Reason {
 	if b.Record == nil || !slices.ContainsFunc(b.Record.Moved, func(m Moved) bool {

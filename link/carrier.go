@@ -7,7 +7,7 @@ import (
 	"ibnetworkd/ib"
 )
 
-// CarrierReason says why an IPoIB link that is up has no carrier, with the next
+// CarrierReason returns why an IPoIB link that is up has no carrier, with the next
 // step. It is zero for a link that has, and for one of another kind whose port
 // says nothing.
 func CarrierReason(s *Snapshot, l *Link) Reason {
@@ -66,7 +66,7 @@ func CarrierReason(s *Snapshot, l *Link) Reason {
 		)}
 }
 
-// PortReason says why an InfiniBand port is not Active, zero if it is (or if it
+// PortReason returns why an InfiniBand port is not Active, zero if it is (or if it
 // is none).
 func PortReason(d *Device, p *Port) Reason {
 	if p.Layer != ib.LinkLayerInfiniBand {

@@ -67,7 +67,7 @@ func (d Derivation) Addresses(s *Snapshot, l *Link, u *units.Unit) ([]units.Addr
 	return append(slices.Clip(addrs), leaseAddresses(l, u)...), not
 }
 
-// planUnderived says which addresses cannot be derived now.
+// planUnderived reports the addresses that cannot be derived now as blocked.
 func planUnderived(b *Builder, index int, not []units.Underived) {
 	t := b.Model.Target(b.Link(index))
 	for _, x := range not {

@@ -163,7 +163,7 @@ func addLeased(op *SetDNS, u *units.Unit, l *Link) (added []string) {
 	return added
 }
 
-// planLeases says how far the DHCP clients of a link are. Of two that a unit asks for the address
+// planLeases reports how far the DHCP clients of a link are. Of two that a unit asks for the address
 // of one is enough for the link to be configured, and it never waits for one that a router asks for.
 func planLeases(b *Builder, index int, u *units.Unit, wait Reason, waits bool) {
 	l := b.Link(index)
@@ -178,7 +178,7 @@ func planLeases(b *Builder, index int, u *units.Unit, wait Reason, waits bool) {
 	}
 }
 
-// planLease says how far one client is; needed has the link wait for its lease.
+// planLease reports how far one client is; needed has the link wait for its lease.
 func planLease(b *Builder, l *Link, u *units.Unit, d *DHCP, six, needed bool, wait Reason, waits bool) {
 	a := Attribute{Name: "DHCP", Wanted: "ipv4"}
 	if six {
@@ -230,7 +230,7 @@ func planLease(b *Builder, l *Link, u *units.Unit, d *DHCP, six, needed bool, wa
 	b.Attr(l.Index, a)
 }
 
-// noLinkLocal says why a link that has IPv6 has no link-local address for DHCPv6, nothing where
+// noLinkLocal returns why a link that has IPv6 has no link-local address for DHCPv6, nothing where
 // it has one or is about to.
 func noLinkLocal(l *Link) (why Reason) {
 	if l == nil {

@@ -8,7 +8,7 @@ import (
 	"ibnetworkd/units"
 )
 
-// Governed says which unit governs a link or an RDMA port.
+// Governed is the unit that governs a link or an RDMA port.
 type Governed struct {
 	// Unit is nil for none, and while NotYet.
 	Unit *units.Unit
@@ -28,7 +28,7 @@ func (g Governed) Last() *units.Unit {
 	return g.Unit
 }
 
-// Governing says which unit governs each link, by index, and each RDMA port. What
+// Governing maps each link, by index, and each RDMA port to the unit that governs it. What
 // no unit governs may be left out.
 type Governing struct {
 	Links map[int]Governed

@@ -72,7 +72,7 @@ func (b *Builder) DropMoved(m Moved) {
 	}
 }
 
-// lost says that another program moved a link on from the network namespace of its unit,
+// lost returns the reason of a link that another program moved on from the network namespace of its unit,
 // or deleted it there; zero if none did.
 func (b *Builder) lost(m Moved) Reason {
 	x := b.Base.moved(m.Made)
@@ -165,7 +165,7 @@ type Away struct {
 	State     string `json:"state"` // up, down, absent or not checked
 }
 
-// Place says where it is, after "is".
+// Place returns where the link is, in words that follow "is".
 func (x Away) Place() string {
 	if x.Namespace == "" {
 		return "in another network namespace"

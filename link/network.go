@@ -199,7 +199,7 @@ func noInet6(kernel bool, l *Link) Reason {
 	return Reason{}
 }
 
-// duplicate says that another host has an address.
+// duplicate is the reason of an address that another host has.
 func duplicate(a Address, next string) Reason {
 	return Reason{Code: CodeAddressConflict, Next: next,
 		Text: fmt.Sprintf("another host uses %s (duplicate address detection failed)", a.Prefix.Addr())}

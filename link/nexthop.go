@@ -224,7 +224,7 @@ type claim struct {
 	route      Route
 }
 
-// claimNextHop says that the unit of a link planned before wants another nexthop with
+// claimNextHop refuses a nexthop if the unit of a link planned before has another one with
 // the same ID.
 func (b *Builder) claimNextHop(l *Link, n NextHopObject) Reason {
 	first, taken := b.nextHops[n.ID]
@@ -266,7 +266,7 @@ func (b *Builder) noNextHop(id uint32, text, next string) Reason {
 	return Reason{Code: CodeGatewayUnreached, Text: text, Next: next}
 }
 
-// claimRoute says that the unit of a link planned before wants another route with the
+// claimRoute refuses a route if the unit of a link planned before has another one with the
 // same key over a nexthop.
 func (b *Builder) claimRoute(l *Link, r Route) Reason {
 	key := routeKey{r.Dst, r.Src, r.Table, r.Metric, r.TOS}
@@ -322,7 +322,7 @@ func members(b *Builder, n NextHopObject) (have []GroupMember, missing uint32, w
 	return have, missing, true, why
 }
 
-// nextHopWait says why the kernel would refuse a nexthop now, and whether that ends by
+// nextHopWait returns why the kernel would refuse a nexthop now, and whether that ends by
 // itself.
 func nextHopWait(b *Builder, l *Link, n NextHopObject) (wait bool, why Reason) {
 	now := b.Now(l.Index)
@@ -362,7 +362,7 @@ func (s *Snapshot) loopbackDown() bool {
 	return ok && !lo.Up()
 }
 
-// planRouteOver says why a route over a nexthop object cannot be set, and whether that
+// planRouteOver returns why a route over a nexthop object cannot be set, and whether that
 // ends by itself.
 func planRouteOver(b *Builder, r Route) (wait bool, why Reason) {
 	n := b.Model.snap.NextHop(r.NextHopID)

@@ -108,7 +108,7 @@ func unitNotices(s *Snapshot, set *units.Set, g Governing) (out []Notice) {
 	return out
 }
 
-// unitNotice says why a unit applies to nothing, unless that may still change.
+// unitNotice returns why a unit applies to nothing, unless that may still change.
 func unitNotice(s *Snapshot, u *units.Unit, all []candidate) (Notice, bool) {
 	why := ""
 	var names []string
@@ -293,7 +293,7 @@ func DNSNotices(s *Snapshot, set *units.Set) (out []Notice) {
 	return out
 }
 
-// EditsNotices says that files have changed that wait for a reload; nothing where none
+// EditsNotices returns the notice of files that changed and wait for a reload; nothing where none
 // has, as when a reload came before the watch.
 func EditsNotices(files []string) []Notice {
 	const most = 5

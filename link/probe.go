@@ -88,7 +88,7 @@ func wantedLinkLocal(l *Link) wantedAddress {
 // linkLocalMetric is that of systemd-networkd.
 const linkLocalMetric = 2048
 
-// planLinkLocal says that no IPv4 link-local address is chosen yet, or cannot be.
+// planLinkLocal reports that no IPv4 link-local address is chosen yet, or cannot be.
 func planLinkLocal(b *Builder, index int, u *units.Unit) {
 	l := b.Link(index)
 	if !u.Network.LinkLocalAddressing.Or(units.LinkLocalIPv6).IPv4() || WantsLinkLocal(l, u) && l.LinkLocal().IsValid() {

@@ -249,7 +249,7 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, h *deferral) {
 	b.Attr(index, a)
 }
 
-// routeConflict says that a route which was found on a link is not of the unit that is
+// routeConflict is the reason for a route that was found on a link and is not of the unit that is
 // planned: it is of another unit, or of another program.
 func (b *Builder) routeConflict(at *Link, now Route) Reason {
 	why := Reason{Code: CodeAddressConflict,

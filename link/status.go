@@ -33,7 +33,7 @@ func (s Status) Obstructed() bool {
 	})
 }
 
-// Code says by one fixed word why something is not as wanted. The words are
+// Code is the reason why something is not configured, as one fixed word. The words are
 // part of the JSON and D-Bus interface.
 type Code string
 

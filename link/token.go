@@ -64,7 +64,7 @@ func planToken(b *Builder, index int, u *units.Unit) {
 	b.Attr(index, a)
 }
 
-// refusesToken says why the kernel would refuse a change of the token of a link
+// refusesToken returns why the kernel would refuse a change of the token of a link
 // (inet6_set_iftoken), nothing where it is not known to.
 func (l *Link) refusesToken() Reason {
 	switch v := l.Sysctl[acceptRA]; {

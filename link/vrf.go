@@ -109,7 +109,7 @@ func vrfMaker(b *Builder, name string, unit func(int) *units.Unit) *units.Unit {
 	return nil
 }
 
-// keepVRF says why a VRF that was made with another table, which the kernel cannot change,
+// keepVRF returns why a VRF that was made with another table, which the kernel cannot change,
 // is not deleted for a unit that asks for its own; zero if it is.
 func keepVRF(b *Builder, m *Link, u *units.Unit, unit func(int) *units.Unit) Reason {
 	if by := b.Model.snap.askedBy(m, unit); by != nil {
@@ -136,7 +136,7 @@ func (s *Snapshot) askedBy(m *Link, unit func(int) *units.Unit) *Link {
 	return nil
 }
 
-// tableTaken says that another VRF has a table, zero if none has.
+// tableTaken returns the reason if another VRF has the table, zero if none has.
 func tableTaken(b *Builder, name string, table uint32, unit func(int) *units.Unit) Reason {
 	for i := range b.Model.snap.Links {
 		m := &b.Model.snap.Links[i]
@@ -157,7 +157,7 @@ func vrfMissing(s *Snapshot, u *units.Unit) bool {
 	return name != "" && (ok && m.VRF == nil || !ok && !makes)
 }
 
-// vrfWait says why nothing of a unit is set before its link is in the VRF, as PlanVRF has
+// vrfWait returns why nothing of a unit is set before its link is in the VRF, as PlanVRF has
 // it, zero if it is: it would be reachable from where it must not be.
 func vrfWait(b *Builder, l *Link, u *units.Unit) Reason {
 	name, _ := u.VRFName()

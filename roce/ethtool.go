@@ -156,7 +156,7 @@ func (p *planner) ethtoolGroup(g units.EthtoolGroup, want []units.Value[units.Et
 	}
 }
 
-// besideChildren says why a link with enhanced IPoIB keeps the number of its channels: the
+// besideChildren returns why a link with enhanced IPoIB keeps the number of its channels: the
 // driver refuses another one beside P_Key children (mlx5i_set_channels).
 func (p *planner) besideChildren(op SetEthtool) link.Reason {
 	children := p.b.Model.Snapshot().Children(p.index)
@@ -189,7 +189,7 @@ func (p *planner) beforeChildren(g units.EthtoolGroup, why link.Reason) {
 	p.b.ChildWait[p.index] = why
 }
 
-// unread says why nothing is planned for a group that the command show prints; failed is
+// unread returns why nothing is planned for a group that the command show prints; failed is
 // why it could not be read, "" where nothing has tried yet.
 func unread(show, failed string) link.Reason {
 	if failed == "" {

@@ -158,7 +158,7 @@ func (p *indexer) address() (a member, fresh bool, why link.Reason) {
 	return a, fresh, why
 }
 
-// unreachable says why no address can ever have the index.
+// unreachable reports whether no address can ever have the index, with the reason in why.
 func (p *indexer) unreachable(why *link.Reason) bool {
 	first, versions := p.port.FirstGID(), p.port.Versions()
 	n := len(versions)
@@ -352,7 +352,7 @@ func (p *indexer) safe(gone []member) bool {
 
 const promoteSecondaries = "ipv4/promote_secondaries"
 
-// occupied says what is in the way.
+// occupied returns what already has the index.
 func (p *indexer) occupied(ip netip.Addr) link.Reason {
 	why := link.Reason{Code: CodeGIDOccupied}
 	e, used := p.port.GIDAt(p.want)
@@ -390,7 +390,7 @@ func (p *indexer) occupied(ip netip.Addr) link.Reason {
 	return why
 }
 
-// inUse says which processes keep the table as it is.
+// inUse returns which processes keep the table as it is.
 func (p *indexer) inUse(ip netip.Addr) link.Reason {
 	var who []string
 	for i, x := range p.port.GIDUsers {

@@ -88,7 +88,7 @@ func Plan(b *link.Builder, index int, u *units.Unit) (restarts bool) {
 	return false
 }
 
-// ethernetOnly says what an InfiniBand link cannot have.
+// ethernetOnly reports the sections that an InfiniBand link cannot have.
 func (p *planner) ethernetOnly() {
 	not := func(section, why, instead string) {
 		p.attr(link.Attribute{Name: section, Wanted: "yes", Actual: "InfiniBand", Why: link.Reason{Code: link.CodeUnsupported,

@@ -62,7 +62,7 @@ func (p *planner) portType() (restarts bool) {
 	return true
 }
 
-// inUse says what would be lost with the link and its RDMA device, "" if nothing,
+// inUse returns what would be lost with the link and its RDMA device, "" if nothing,
 // and how to end it.
 func (p *planner) inUse(pt *PortType) (why, next string) {
 	next = "end them: rdma resource show cm_id; rdma resource show ctx"

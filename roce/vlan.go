@@ -76,7 +76,7 @@ func (p *planner) leaves(c *link.Link) bool {
 	return link.IsVLAN(c.Kind) && c.Parent == p.index && p.made(made) && !wantsVLAN(p.u, p.l.Name, c)
 }
 
-// otherTag says that a VLAN or the like of others cannot become what a unit asks for.
+// otherTag is the reason why a VLAN or the like of others cannot become what a unit asks for.
 func (p *planner) otherTag(name string, v *units.VLAN, c *link.VLAN) link.Reason {
 	why := link.Reason{
 		Code: link.CodeNameTaken,
@@ -93,7 +93,7 @@ func (p *planner) otherTag(name string, v *units.VLAN, c *link.VLAN) link.Reason
 	return why
 }
 
-// received says that a link gives all its packets to a bond or bridge, so that there can be no
+// received returns the reason if a link gives all its packets to a bond or bridge, so that there can be no
 // macvlan or ipvlan on it; zero if it does not.
 func (p *planner) received(k units.VLANKind) link.Reason {
 	m, ok := p.b.Base.Link(p.l.Master)

@@ -50,7 +50,7 @@ func (a *Announcer) Tick(now time.Duration) [][]byte {
 	return a.cfg.announcement(a.about)
 }
 
-// announcement says that the link has an address.
+// announcement returns the frames that announce the address of the link.
 func (c Config) announcement(about netip.Addr) [][]byte { return c.request(about, about) }
 
 func (c Config) request(from, about netip.Addr) [][]byte {

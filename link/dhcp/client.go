@@ -97,7 +97,7 @@ func (c *Client) Lease() *link.Lease {
 	return c.lease
 }
 
-// Listens says which sockets the client reads: IPv4, and ARP about an address.
+// Listens returns which sockets the client reads: IPv4, and ARP about an address.
 func (c *Client) Listens() (ip bool, arp netip.Addr) {
 	switch c.state {
 	case link.DHCPSelecting, link.DHCPRequesting, link.DHCPRebooting, link.DHCPRebinding:

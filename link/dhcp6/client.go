@@ -108,7 +108,7 @@ func (c *Client) Drops() link.DHCPDrops { return c.drops }
 // Lease is the lease to keep over a restart: also one that is not confirmed yet.
 func (c *Client) Lease() *link.Lease { return c.ask() }
 
-// Listens says which sockets the client reads: IPv6 while it waits for an answer.
+// Listens returns which sockets the client reads: IPv6 while it waits for an answer.
 func (c *Client) Listens() (ip bool, _ netip.Addr) {
 	switch c.state {
 	case link.DHCPStopped, link.DHCPBound:

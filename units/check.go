@@ -547,7 +547,7 @@ func (p *parser) dedupMap(key string, items []Value[PriorityMap]) []Value[Priori
 	return out
 }
 
-// checkEngine says which settings only the built-in subnet manager has.
+// checkEngine reports settings that only the built-in subnet manager has.
 func (p *parser) checkEngine() {
 	s := &p.u.SubnetManager
 	if s.Engine.Or(EngineBuiltin) != EngineOpenSM {

@@ -257,7 +257,7 @@ func sum(a netip.Addr, n int64) netip.Addr {
 	return out
 }
 
-// unusable says why an address cannot be that of a link, "" where it can.
+// unusable returns why an address cannot be that of a link, "" where it can.
 func unusable(p netip.Prefix) string {
 	a := p.Addr()
 	switch {

@@ -36,7 +36,7 @@ type DHCPv4 struct {
 	DenyList         []Value[netip.Prefix]
 }
 
-// DHCPMode says for which families a DHCP client runs.
+// DHCPMode is the families for which a DHCP client runs.
 type DHCPMode uint8
 
 // The values of DHCP=.

@@ -26,7 +26,7 @@ func systemdFiles() (out []systemdFile) {
 	return out
 }
 
-// foreignSection says what does the work of a section that systemd has, empty for
+// foreignSection returns what does the work of a section that systemd has, empty for
 // one that it does not have. kind is the section's Kind=, if it has one.
 func foreignSection(name, kind string) string {
 	for _, f := range systemdFiles() {
@@ -84,7 +84,7 @@ func foreignKey(section, key string) string {
 	return ""
 }
 
-// foreignElsewhere says which section of systemd has a key, empty for none.
+// foreignElsewhere returns the section of systemd that has a key, empty for none.
 func foreignElsewhere(key string) string {
 	for _, f := range systemdFiles() {
 		if slices.Contains(f.keys, key) {

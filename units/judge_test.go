@@ -169,7 +169,7 @@ func ours(q question, release, hostname string) string {
 	return "?"
 }
 
-// explained says why an answer may differ from systemd's; ibnetwork(5) has the
+// explained returns why an answer may differ from systemd's; ibnetwork(5) has the
 // reasons that matter in a table. Empty is no reason.
 func explained(q question, judge, mine string) string {
 	switch q.kind {

@@ -98,7 +98,7 @@ func TestPositionsPointAtTheBytes(t *testing.T) {
 	}
 }
 
-// checkPositions says whether the bytes of keys and values are those at the places
+// checkPositions checks that the bytes of keys and values are those at the places
 // that the lexer gives.
 func checkPositions(t *testing.T, text string) {
 	t.Helper()

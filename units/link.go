@@ -72,7 +72,7 @@ const (
 	OperRoutable        OperState = "routable"
 )
 
-// Online says which operational states count as online for wait-online.
+// Online is the range of operational states that count as online for wait-online.
 type Online struct {
 	// Required is false for RequiredForOnline=no.
 	Required bool

@@ -69,7 +69,7 @@ type IPv6AcceptRA struct {
 	DHCPv6Client Value[DHCPv6ByRouter]
 }
 
-// UseDomains says what search domains of others are used for.
+// UseDomains is what search domains of others are used for.
 type UseDomains uint8
 
 // The values of UseDomains=: for nothing, as Domains=, or only to choose the
@@ -97,7 +97,7 @@ type Domain struct {
 	RouteOnly bool
 }
 
-// LinkLocal says which link-local addresses are wanted.
+// LinkLocal is which link-local addresses are wanted.
 type LinkLocal uint8
 
 // The values of LinkLocalAddressing=.
@@ -148,7 +148,7 @@ const (
 	ReversePathLoose  ReversePathFilter = 2
 )
 
-// Support says how far systemd-resolved goes with something on a link. The words
+// Support is how far systemd-resolved goes with something on a link. The words
 // differ by key: resolve is LLMNR's and mDNS's, opportunistic DNSOverTLS's,
 // allow-downgrade DNSSEC's.
 type Support uint8
@@ -162,7 +162,7 @@ const (
 	SupportAllowDowngrade
 )
 
-// KeepConfiguration says what stays on the link when its unit goes.
+// KeepConfiguration is what stays on the link when its unit goes.
 type KeepConfiguration uint8
 
 // The values of KeepConfiguration=. The dynamic forms mean no more than no: what a
@@ -221,7 +221,7 @@ const (
 	ScopeNowhere Scope = 255
 )
 
-// DAD says for which families duplicate address detection is done.
+// DAD is the families for which duplicate address detection is done.
 type DAD uint8
 
 // The values of [Address] DuplicateAddressDetection=.

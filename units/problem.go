@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Severity says how much a problem loses.
+// Severity is how much a problem loses.
 type Severity uint8
 
 // The severities. A Warning loses one assignment or section at most, an Error

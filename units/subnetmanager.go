@@ -67,7 +67,7 @@ const (
 	ReregisterNever
 )
 
-// Manage says when a subnet manager runs for the port.
+// Manage is when a subnet manager runs for the port.
 type Manage uint8
 
 // The values of Manage=.

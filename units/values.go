@@ -80,7 +80,7 @@ func wordOf(s string) string {
 	return ib.Clip(s[:max(n, min(1, len(s)))])
 }
 
-// notANumber says why no term begins at rest.
+// notANumber returns why no term begins at rest.
 func notANumber(s, rest, what string) error {
 	if strings.HasPrefix(rest, "-") {
 		return fmt.Errorf("%q is not a %s: it is negative", ib.Clip(s), what)

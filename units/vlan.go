@@ -216,7 +216,7 @@ func (p *parser) vlan(x *VLAN) bool {
 	return true
 }
 
-// checkVLANs says what IPoIB links cannot have, takes from a slave of a bond what that cannot
+// checkVLANs reports what IPoIB links cannot have, removes from a slave of a bond what that cannot
 // have, and brings the list into the order of the schema.
 func (p *parser) checkVLANs() {
 	u := p.u

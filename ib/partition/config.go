@@ -19,7 +19,7 @@ const IPoIBQKey ib.QKey = 0x0b1b
 // link-local, which in InfiniBand is one subnet (IBTA 4.1.1).
 const DefaultScope = 2
 
-// Membership says with which keys a port is a member of a partition.
+// Membership is the set of keys with which a port is a member of a partition.
 type Membership uint8
 
 // Memberships. A limited member talks to full members only (IBTA 10.9.1.1).
@@ -40,7 +40,7 @@ func (m Membership) String() string {
 	return "limited"
 }
 
-// Select says which ports a Member means.
+// Select is the set of ports that a Member means.
 type Select uint8
 
 // Selectors of partitions.conf.

@@ -196,7 +196,7 @@ func (d *decider) stop(format string, args ...any) Decision {
 	return Decision{Action: Stop, Phase: PhaseStopping, Reason: fmt.Sprintf(format, args...)}
 }
 
-// linkWords says why there is no physical link.
+// linkWords returns why there is no physical link.
 func linkWords(p Port) string {
 	switch p.Phys {
 	case ib.PhysPolling, ib.PhysSleep:

@@ -114,7 +114,7 @@ func (s *sim) chaos(parts int) string {
 	return ""
 }
 
-// wrong says what is not as it must be once the fabric has been left alone.
+// wrong returns what is not as it must be once the fabric has been left alone.
 func (s *sim) wrong() string {
 	for c := range s.comps() {
 		masters, workers, ports := 0, 0, 0

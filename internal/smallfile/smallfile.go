@@ -33,7 +33,7 @@ var ErrTooLarge = errors.New("file too large")
 // /proc/sys.
 func Read(path string, most int) ([]byte, error) { return read(path, most, 0) }
 
-// ErrNotRegular says that a file is a directory, pipe, socket or device.
+// ErrNotRegular means that a file is a directory, pipe, socket or device.
 var ErrNotRegular = errors.New("not a regular file")
 
 // ReadRegular is Read for regular files only. A pipe or device that has taken the

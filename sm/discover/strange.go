@@ -141,7 +141,7 @@ func (d *Discovery) ownGUID(i int32) bool {
 	return false
 }
 
-// cabled says where a port of a node is cabled.
+// cabled returns where a port of a node is cabled.
 func (d *Discovery) cabled(i int32, p uint8) string {
 	x := &d.nodes[i]
 	if x.sw() {

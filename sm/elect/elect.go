@@ -116,7 +116,7 @@ func (m *Machine) Trust() Trust { return m.cfg.Trust }
 // Trusts reports whether a manager is trusted: see Problem.
 func (m *Machine) Trusts(i mad.SMInfo) bool { return m.Problem(i) == "" }
 
-// Problem says why a manager is not trusted, by Trust or since Distrust, "" if it is.
+// Problem returns why a manager is not trusted, by Trust or since Distrust, "" if it is.
 func (m *Machine) Problem(i mad.SMInfo) string {
 	if why := m.cfg.Trust.Problem(i); why != "" {
 		return why

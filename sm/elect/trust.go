@@ -25,7 +25,7 @@ type Trust struct {
 // trusts every other, one with the default key those that show none.
 func (t Trust) Trusts(i mad.SMInfo) bool { return t.Problem(i) == "" }
 
-// Problem says why a manager is not trusted, "" if it is.
+// Problem returns why a manager is not trusted, "" if it is.
 func (t Trust) Problem(i mad.SMInfo) string {
 	switch {
 	case t.Key == 0, i.SMKey == t.Key, t.Key == DefaultKey && i.SMKey == 0:

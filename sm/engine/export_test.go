@@ -6,7 +6,7 @@ import (
 	"ibnetworkd/sm/transport"
 )
 
-// Leaks says what of the manager's state belongs to nothing any more. It must
+// Leaks returns an error if state of the manager belongs to nothing any more. It must
 // have settled.
 func (s *Subnet) Leaks(members int) (err error) {
 	done := make(chan struct{})

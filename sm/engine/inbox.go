@@ -116,7 +116,7 @@ func (q *inbox) put(p *transport.Packet, from source, now time.Time) bool {
 	return true
 }
 
-// empty says that no answer waits.
+// empty reports whether no answer waits.
 func (q *inbox) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

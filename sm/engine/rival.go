@@ -77,7 +77,7 @@ func (s *Subnet) judge(i mad.SMInfo, data *[64]byte, nonce [16]byte) {
 	}
 }
 
-// report says once a minute that a manager is not trusted.
+// report logs once a minute that a manager is not trusted.
 func (s *Subnet) report(p elect.Peer, args ...any) {
 	why, g := s.elect.Problem(p.Info), p.Info.GUID
 	if why == "" {

@@ -13,12 +13,12 @@ import (
 // maxNamed is how many nodes an error names.
 const maxNamed = 5
 
-// UnknownError says that a word means nothing in the fabric.
+// UnknownError reports a word that means nothing in the fabric.
 type UnknownError struct{ text string }
 
 func (e *UnknownError) Error() string { return e.text }
 
-// AmbiguousError says that a word means several things.
+// AmbiguousError reports a word that means several things.
 type AmbiguousError struct{ text string }
 
 func (e *AmbiguousError) Error() string { return e.text }

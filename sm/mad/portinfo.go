@@ -214,7 +214,7 @@ func (p *PortInfo) SpeedExtSupported() uint8 { return p.b[62] & 15 }
 // SpeedExtEnabled are those that the link may use; in a Set 30: none, 31: as supported.
 func (p *PortInfo) SpeedExtEnabled() uint8 { return p.b[63] & 31 }
 
-// RawFilters says whether a switch port drops raw packets: bit 1 those that it
+// RawFilters returns which raw packets a switch port drops: bit 1 those that it
 
 // receives, bit 0 those that it sends.
 func (p *PortInfo) RawFilters() uint8 { return p.b[43] & 3 }

@@ -29,7 +29,7 @@ const (
 	RMPPLast   uint8 = 4
 )
 
-// RespTimeNone says in an RMPP header that no response time is given.
+// RespTimeNone in an RMPP header means that no response time is given.
 const RespTimeNone uint8 = 0x1f
 
 // RMPPStatus is the status of Stop and Abort packets (IBTA table 178).
@@ -97,7 +97,7 @@ type RMPPError struct {
 	Peer   bool // the peer ended it
 }
 
-// Error says what ended the transfer.
+// Error returns what ended the transfer.
 func (e *RMPPError) Error() string {
 	what, who := "Abort", "here"
 	if e.Type == RMPPStop {

@@ -9,7 +9,7 @@ const (
 	SADataLen    = Size - SADataOffset
 )
 
-// CompMask says which components of a record a request means.
+// CompMask is the set of components of a record that a request means.
 type CompMask uint64
 
 // SAHeader is the header of an SA MAD: common header, RMPP header and SA's own

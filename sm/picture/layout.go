@@ -288,7 +288,7 @@ func (m *model) extraHosts(d *drawing, at map[int32]point) {
 	}
 }
 
-// legend says what there is and what the colours mean.
+// legend draws what there is and what the colours mean.
 func (m *model) legend(d *drawing) {
 	y, left := 0.0, math.Inf(1)
 	for _, b := range append(d.panels[:len(d.panels):len(d.panels)], d.boxes...) {
@@ -330,7 +330,7 @@ func (m *model) legend(d *drawing) {
 // keyWidth is what the key of the colours has at least.
 const keyWidth = 620
 
-// key says what the colours mean, in lines that are no wider than the rest.
+// key draws what the colours mean, in lines that are no wider than the rest.
 func (d *drawing) key(left, y float64) {
 	right := left + keyWidth
 	for _, b := range append(d.panels[:len(d.panels):len(d.panels)], d.boxes...) {

@@ -176,7 +176,7 @@ func (g *podGrid) pod(i int, pod []int32, x, y float64, within []*bundle, out *b
 		title: fmt.Sprintf("%s to the core, %d bad\n%s", plural(out.n, "link", "links"), out.bad, out.title)})
 }
 
-// podTitle says what is in a pod, where its rows are boxes only what these do not say.
+// podTitle returns what is in a pod, with many only what its rows do not show.
 func podTitle(i int, pod []int32, hosts int, out *bundle, many bool) string {
 	if many {
 		return fmt.Sprintf("pod %d: %s to the core%s", i+1, plural(out.n, "link", "links"), andBad(out.bad))

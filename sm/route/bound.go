@@ -61,7 +61,7 @@ func (g *graph) bound() (most int64) {
 // host sends to it.
 type population struct{ hosts, pull int64 }
 
-// parts says to which connected part each switch belongs.
+// parts returns the connected part of each switch.
 func (g *graph) parts() (part []int32, all []population) {
 	part = slices.Repeat([]int32{fabric.None}, g.n)
 	var queue []int32

@@ -47,7 +47,7 @@ func routerOf(f *fabric.Fabric, guid ib.GUID) int32 {
 	return fabric.None
 }
 
-// MissingRouters says which prefix routes have no router on the subnet.
+// MissingRouters returns the prefix routes that have no router on the subnet.
 func MissingRouters(f *fabric.Fabric, routes []guidfile.PrefixRoute) (out []string) {
 	for _, r := range routes {
 		if routerOf(f, r.Router) != fabric.None {

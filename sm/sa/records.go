@@ -14,7 +14,7 @@ const (
 	cap2CapMask2Match     = 1 << 10
 )
 
-// classPortInfo says what this SA can do.
+// classPortInfo answers with what this SA can do.
 func (q *query) classPortInfo() mad.Status {
 	c := mad.ClassPortInfo{
 		BaseVersion: mad.BaseVer, ClassVersion: mad.SAClassV,

@@ -299,18 +299,18 @@ func (c Checker) read(path string, most int) ([]byte, error) {
 	return b, err
 }
 
-// unchecked says that this process may not read a file, which says nothing about
+// unchecked means that this process may not read a file, which implies nothing for
 // the worker. It has the file's stamp.
 type unchecked struct{ stamp string }
 
-// Error says what was not done.
+// Error returns what was not done.
 func (unchecked) Error() string { return "not checked: this process may not read it" }
 
 // hidden are the directories that ibnetsm@.service, and the unit that opensm runs in,
 // do not show to the program (ProtectHome=, PrivateTmp=).
 var hidden = []string{"/home", "/root", "/run/user", "/tmp", "/var/tmp"}
 
-// visible says why the worker's unit does not show it a path. The daemon's own unit
+// visible returns why the worker's unit does not show it a path. The daemon's own unit
 // hides the same folders: it is asked before they are read.
 func (c Checker) visible(path string) error {
 	for _, h := range hidden {
@@ -329,7 +329,7 @@ func (c Checker) program() string {
 	return "ibnetsm"
 }
 
-// access says why the worker cannot read a file, by the modes of the file and of
+// access returns why the worker cannot read a file, by the modes of the file and of
 // the folders that it is in. Access control lists are left to the kernel.
 func (c Checker) access(path string) error {
 	if c.UID < 0 {

@@ -44,7 +44,7 @@ const (
 // (drivers/infiniband/core/mad.c, handle_outgoing_dr_smp).
 const answerLimit = (retries + 2) * timeout
 
-// errSilent says that not even the own port answered. A walk that cannot leave
+// errSilent means that not even the own port answered. A walk that cannot leave
 // its port must not pass for one that found none.
 var errSilent = errors.New("the port does not answer subnet management packets; one that an M_Key protects does not")
 

@@ -25,7 +25,7 @@ type Device struct {
 	perf uint32 // agent for questions to performance management agents
 }
 
-// ErrNoUmad says that the kernel offers no way to send management datagrams.
+// ErrNoUmad means that the kernel offers no way to send management datagrams.
 var ErrNoUmad = errors.New("ib_umad is not loaded: modprobe ib_umad")
 
 // errNoDevice is that ib_umad has made no device for a port.

@@ -135,7 +135,7 @@ func (a *air) AskLID(context.Context, string, int, ib.LID) ([]smctl.SMInfo, erro
 	return a.sms, a.err
 }
 
-// set says which subnet managers answer from now on.
+// set sets which subnet managers answer from now on.
 func (a *air) set(sms ...smctl.SMInfo) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

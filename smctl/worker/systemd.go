@@ -99,7 +99,7 @@ func (s *Systemd) changed(ctx context.Context, name string) {
 	}
 }
 
-// ErrNoSystemd says that there is no connection to systemd now.
+// ErrNoSystemd means that there is no connection to systemd now.
 var ErrNoSystemd = errors.New("systemd cannot be reached over D-Bus")
 
 func (s *Systemd) connection() (*busconn.Conn, error) {

@@ -37,7 +37,7 @@ const (
 	RoCEv2 = "RoCE v2"
 )
 
-// ErrUnavailable says that configfs is not mounted or rdma_cm is not loaded.
+// ErrUnavailable means that configfs is not mounted or rdma_cm is not loaded.
 var ErrUnavailable = errors.New("/sys/kernel/config/rdma_cm does not exist: load the module rdma_cm and mount configfs")
 
 // Available reports whether defaults can be set at all.

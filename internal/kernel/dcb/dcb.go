@@ -70,7 +70,7 @@ const (
 	VendorTSA TSA = 255
 )
 
-// Selector says what an application entry matches.
+// Selector is what an application entry matches.
 type Selector uint8
 
 // The selectors.
@@ -154,7 +154,7 @@ func message(cmd uint8, link string) *nl.Builder {
 	return nl.Build(unix.AF_UNSPEC, cmd, 0, 0).String(attrIfName, link)
 }
 
-// ErrNoDCB says that the link's driver has no data centre bridging.
+// ErrNoDCB means that the link's driver has no data centre bridging.
 var ErrNoDCB = errors.New("the driver has no data centre bridging")
 
 // Get reads all that a link reports. ErrNoDCB if that is nothing.
@@ -393,7 +393,7 @@ func appsRequest(verb string, cmd uint8, link string, apps []App) nl.Request {
 	})
 }
 
-// SetTrust says which header fields a packet's priority is taken from, in order
+// SetTrust sets which header fields a packet's priority is taken from, in order
 // of preference. Linux 6.3; drivers of older kernels derive it from the
 // application table.
 func (c *Conn) SetTrust(link string, order ...Selector) error {
@@ -414,7 +414,7 @@ func trustRequest(link string, order []Selector) nl.Request {
 	})
 }
 
-// SetDCBX says who is in charge of the link's DCB.
+// SetDCBX sets whether the host or the firmware controls the link's DCB.
 func (c *Conn) SetDCBX(link string, flags uint8) error {
 	return c.set(dcbxRequest(link, flags), attrDCBX)
 }

@@ -62,7 +62,7 @@ type Port struct {
 // Conn is a connection to devlink. It may be used from several goroutines.
 type Conn struct{ *nl.Family }
 
-// ErrNoDevlink says that the kernel has no devlink.
+// ErrNoDevlink means that the kernel has no devlink.
 var ErrNoDevlink = errors.New("the kernel has no devlink (CONFIG_NET_DEVLINK)")
 
 // Dial opens a connection in the calling thread's network namespace.

@@ -49,7 +49,7 @@ type Values map[uint16]uint32
 // Conn is a connection to the family. It may be used from several goroutines.
 type Conn struct{ *nl.Family }
 
-// ErrNone says that the kernel does not have the family.
+// ErrNone means that the kernel does not have the family.
 var ErrNone = errors.New("the kernel has no ethtool netlink (CONFIG_ETHTOOL_NETLINK, Linux 5.7)")
 
 // Dial opens a connection in the calling thread's network namespace.
@@ -113,7 +113,7 @@ func (c *Conn) Set(index int, g Group, v Values) nl.Request {
 	return nl.NewRequest(fmt.Sprintf("set the %s of link %d", g, index), c.ID, 0, w)
 }
 
-// Event says that a setting of a link was changed.
+// Event reports that a setting of a link was changed.
 type Event struct{ Index int }
 
 // Events is a source of them.

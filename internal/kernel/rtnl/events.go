@@ -9,7 +9,7 @@ import (
 	"ibnetworkd/internal/kernel/nl"
 )
 
-// EventType says what kind of object an event is about.
+// EventType is the kind of object that an event is about.
 type EventType uint8
 
 // The kinds.

@@ -265,7 +265,7 @@ type UMAD struct {
 	Port  int
 }
 
-// ErrNoUMAD says that the module ib_umad is not loaded.
+// ErrNoUMAD means that the module ib_umad is not loaded.
 var ErrNoUMAD = errors.New("the kernel offers no MAD devices (module ib_umad is not loaded)")
 
 // UMADs lists the MAD devices; an error if one cannot be read and has not gone.

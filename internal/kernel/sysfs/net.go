@@ -197,7 +197,7 @@ func (f FS) SetNumVFs(bus, dev string, n int) error {
 	return f.set(strconv.Itoa(n), "bus", bus, "devices", dev, "sriov_numvfs")
 }
 
-// SetAutoprobe says whether drivers bind to new virtual functions.
+// SetAutoprobe sets whether drivers bind to new virtual functions.
 func (f FS) SetAutoprobe(bus, dev string, on bool) error {
 	return f.set(bit(on), "bus", bus, "devices", dev, "sriov_drivers_autoprobe")
 }

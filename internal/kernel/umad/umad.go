@@ -87,7 +87,7 @@ type Packet struct {
 	MAD []byte
 }
 
-// Agent says which MADs from the wire go to this file.
+// Agent describes the MADs from the wire that go to this file.
 type Agent struct {
 	QPN     uint32 // 0 (SMPs) or 1
 	Class   uint8  // management class; 0x81 covers LID-routed 0x01 too

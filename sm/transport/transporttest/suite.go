@@ -15,7 +15,7 @@ import (
 	"ibnetworkd/sm/transport"
 )
 
-// Config says what the implementation under test can show.
+// Config describes what the implementation under test can show.
 type Config struct {
 	// Open connects to the port where the suite plays the subnet manager. Each
 	// call is a new connection after the last one was closed.

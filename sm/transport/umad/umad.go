@@ -362,7 +362,7 @@ func (t *Transport) fill(p *transport.Packet) {
 	}
 }
 
-// Forgets says that a request to the own port may come back neither answered nor as
+// Forgets reports whether a request to the own port may come back neither answered nor as
 // transport.ErrTimeout: what a driver consumes without an answer, as for a wrong M_Key,
 // the kernel takes for done (drivers/infiniband/core/mad.c, handle_outgoing_dr_smp).
 func (t *Transport) Forgets() bool { return true }

@@ -81,8 +81,8 @@ func (a *app) reconfigureCmd() *cobra.Command {
 	}
 }
 
-// notApplied says of the links that are named, not those that fit a pattern, why no unit
-// is applied to them.
+// notApplied returns why no unit is applied to the links that are named, not those that fit a
+// pattern.
 func notApplied(d *api.Description, names []string) (errs []error) {
 	for i := range d.Links {
 		l := &d.Links[i]

@@ -214,7 +214,7 @@ func (a *app) editProblems(target, unit string, text []byte, dropIn bool) []unit
 	return problems
 }
 
-// mayWrite says that putFile is not permitted to write a file, for a command that has the
+// mayWrite returns an error if putFile is not permitted to write a file, for a command that has the
 // user write its text first.
 func mayWrite(target string) error {
 	dir, err := target, error(fs.ErrNotExist)

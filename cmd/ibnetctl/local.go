@@ -109,7 +109,7 @@ const phaseUnknown smctl.Phase = "unknown"
 // stateUnknown is printed for the state of a worker where systemd does not tell.
 const stateUnknown = "state not known"
 
-// subnetManagers says for each InfiniBand port what its unit wants. What is done
+// subnetManagers returns for each InfiniBand port what its unit wants. What is done
 // about it only the daemon knows, and why says for what reason it does not answer.
 func (s *system) subnetManagers(why string) []smctl.Status {
 	out := []smctl.Status{}

@@ -380,7 +380,7 @@ func (a *app) printNotices(prefix string, notices []link.Notice) {
 	}
 }
 
-// modules says which modules that diagnose asks about are loaded.
+// modules returns which of the modules that diagnose checks are loaded.
 func modules() map[string]bool {
 	out := map[string]bool{}
 	for _, m := range []string{"ib_core", "ib_umad"} {

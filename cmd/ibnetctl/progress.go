@@ -31,7 +31,7 @@ func (p *progress) interval() time.Duration {
 	return time.Second
 }
 
-// show says what is waited for now.
+// show prints what is waited for now.
 func (p *progress) show(text string) {
 	switch {
 	case p.a.json:

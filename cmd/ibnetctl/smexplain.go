@@ -16,7 +16,7 @@ import (
 	"ibnetworkd/smctl/probe"
 )
 
-// nodeHelp says how nodes are named.
+// nodeHelp is the paragraph of help texts about names of nodes.
 const nodeHelp = `A node is named as in ibnetctl sm topology, by the first word of that (the host),
 by another word of it if only one node has that (ibsw01 of "MF0;ibsw01:MQM8700/U1"), by
 a GUID of the node or a port, also without 0x, or by a LID; a port of it follows in
@@ -137,7 +137,7 @@ func (x *explainedPaths) works() bool {
 	return x.paths[0].Broken == "" && x.paths[1].Broken == "" && (x.usable() || len(x.keysOf) > 0)
 }
 
-// partitionWords says in which partitions two ports are.
+// partitionWords returns in which partitions two ports are.
 func (x *explainedPaths) partitionWords(f *fabric.Fabric) string {
 	if len(x.keysOf) > 0 {
 		return fmt.Sprintf("not known: %s does not report its P_Keys", f.PortName(x.keysOf[0]))

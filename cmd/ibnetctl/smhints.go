@@ -135,7 +135,7 @@ func askRoutes(ctx context.Context, m *answer.Manager, query routingQuery) {
 	}
 }
 
-// routingProblem says why a manager did not report how it computes routes, and the next step.
+// routingProblem returns why a manager did not report how it computes routes, and the next step.
 func routingProblem(socket string, err error) string {
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED), errors.Is(err, syscall.ENOENT):
@@ -233,7 +233,7 @@ func (o *routesOptions) ofFiles(r *fabricRoutes, f *fabric.Fabric) error {
 	return err
 }
 
-// note says where the hints are from, "" if there are none.
+// note returns where the hints are from, "" if there are none.
 func (h *hints) note() string {
 	given := ""
 	if len(h.replaced) > 0 {

@@ -408,7 +408,7 @@ const (
 	gidInterval = 250 * time.Millisecond
 )
 
-// judge says which links are not online.
+// judge returns which links are not online.
 func judge(r link.Report, g goal, gid func(link.Status) bool) (missing []answer.Lacking, online bool) {
 	wants := g.links
 	if len(wants) == 0 {

@@ -246,7 +246,7 @@ func (o *options) guidMistakes() error {
 	return errors.Join(errs...)
 }
 
-// logMistake says why run cannot write its log, without making the file.
+// logMistake returns why run cannot write its log, without making the file.
 func (o *options) logMistake() error {
 	if o.logFile == "" {
 		return nil

@@ -76,7 +76,7 @@ func (w *walker) configuredBefore(also string) {
 		"Initializing: the subnet manager at LID %d configured the port before, but not again%s", uint16(w.p.SMLID), also)
 }
 
-// answers says whether the subnet manager of an Active port is alive. Without one
+// answers reports whether the subnet manager of an Active port is alive. Without one
 // all that is configured goes on, and nothing new joins.
 func (w *walker) answers() bool {
 	p := w.p

@@ -43,21 +43,21 @@ type item struct {
 	with    *item   // that one's account is this one's
 }
 
-// left says why the item is not converted. The first reason stays.
+// left records why the item is not converted. The first reason stays.
 func (it *item) left(why string) {
 	if it.why == "" {
 		it.why = why
 	}
 }
 
-// leftAll says why items are not converted.
+// leftAll records why items are not converted.
 func leftAll(items []*item, why string) {
 	for _, it := range items {
 		it.left(why)
 	}
 }
 
-// unneeded says why nothing has to be done for the item.
+// unneeded records why nothing has to be done for the item.
 func (it *item) unneeded(why string) { it.idle = why }
 
 // part makes an item of a part of this one. All of the item's text has to be

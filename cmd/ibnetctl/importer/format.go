@@ -27,7 +27,7 @@ var leftoverSuffixes = []string{"~", ".bak", ".backup", ".orig", ".old", ".save"
 	".dpkg-new", ".dpkg-tmp", ".dpkg-bak", ".dpkg-backup", ".dpkg-remove", ".ucf-old", ".ucf-new", ".ucf-dist", ".swp", ".swo", ".swx",
 	".cfsaved", ".augnew", ".augsave", ".pacnew", ".pacsave", ".pacorig", ",v"}
 
-// Leftover says why a file is not a source by its name, "" if it is one: backups,
+// Leftover returns why a file is not a source by its name, "" if it is one: backups,
 // what package managers leave behind, editors' files.
 func Leftover(p string) string {
 	base := path.Base(p)
@@ -47,7 +47,7 @@ func Leftover(p string) string {
 	return "not read: a backup by its name; rename it to import it"
 }
 
-// generated says why a profile of NetworkManager is not a source: it follows from
+// generated returns why a profile of NetworkManager is not a source: it follows from
 // another one. "" is one that a person wrote.
 func generated(s Source) string {
 	switch {
@@ -60,7 +60,7 @@ func generated(s Source) string {
 	return ""
 }
 
-// Format says what a source is, by its name and, where that says nothing, by
+// Format returns what a source is, by its name and, where that is not enough, by
 // its text; "" is unknown.
 func Format(s Source) string {
 	base := path.Base(s.Path)

@@ -255,7 +255,7 @@ func ifcfgOff(f *file) []string {
 		"set ONBOOT=no)"}
 }
 
-// ifcfgInvalid says why a file is rejected as a whole, "" if it is not.
+// ifcfgInvalid returns why a file is rejected as a whole, "" if it is not.
 func ifcfgInvalid(v variables) string {
 	switch b := strings.ToLower(v.get("BOOTPROTO")); b {
 	case "", "none", "static", "dhcp", "bootp", "shared", "autoip":

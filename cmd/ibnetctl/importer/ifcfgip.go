@@ -283,7 +283,7 @@ func ifcfgMetric(d *draft, v variables, a *variable) {
 	}
 }
 
-// onboot says whether a link is brought up by itself: yes, no, or "" for a value
+// onboot converts whether a link is brought up by itself: yes, no, or "" for a value
 // that is none.
 func (im *importer) onboot(d *draft, b string, it *item) {
 	switch b {

@@ -186,7 +186,7 @@ func ifaceBond(d *draft, o *variable) {
 	}
 }
 
-// skipped says why ifupdown does not read a file of a source-directory: of those
+// skipped returns why ifupdown does not read a file of a source-directory: of those
 // it reads the ones whose names are letters, digits, "_" and "-" (interfaces(5)).
 func skipped(f *file, files []*file) string {
 	if !strings.ContainsFunc(path.Base(f.path), func(r rune) bool {

@@ -197,7 +197,7 @@ func keyfileInvalid(f *file, all []*entry, by map[string]*entry) bool {
 	return why != ""
 }
 
-// keyfileRejected says why NetworkManager rejects a profile of an InfiniBand link
+// keyfileRejected returns why NetworkManager rejects a profile of an InfiniBand link
 // as a whole (GLib's reader of key files, and the verify functions of libnm-core),
 // "" if it does not.
 func keyfileRejected(f *file, all []*entry, by map[string]*entry) string {

@@ -159,7 +159,7 @@ func otherLink(f *file, why string) {
 	f.refuse(why)
 }
 
-// broken says why no unit may be made of a file because a line of it that
+// broken returns why no unit may be made of a file because a line of it that
 // decides which links it applies to is not understood; "" if none is.
 func broken(items []*item) string {
 	section := ""

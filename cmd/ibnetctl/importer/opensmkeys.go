@@ -210,7 +210,7 @@ func (m *manager) protect(key string, n uint64, it *item) {
 	}
 }
 
-// enforcement says where switches check P_Keys: no_partition_enforcement overrides part_enforce.
+// enforcement converts where switches check P_Keys: no_partition_enforcement overrides part_enforce.
 func (m *manager) enforcement() {
 	var off *item
 	for _, l := range m.enforce {

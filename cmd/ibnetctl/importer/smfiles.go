@@ -159,7 +159,7 @@ func (im *importer) smFiles(files []*file) {
 	}
 }
 
-// unread says why ibnetsm is not to read a file, "" if it is.
+// unread returns why ibnetsm is not to read a file, "" if it is.
 func (im *importer) unread(x *smFile, f *file) string {
 	m := &im.manager
 	is := func(l managerLine) bool { return l.key == x.key && l.value == path.Clean(f.path) }

@@ -31,7 +31,7 @@ const (
 	whyNoGateway = "the unspecified address is not a gateway: no default route"
 )
 
-// onEthernet says which section of a unit makes a link of a kind of ip(8) on an Ethernet link, ""
+// onEthernet returns the section of a unit that makes a link of a kind of ip(8) on an Ethernet link, ""
 // for none.
 func onEthernet(kind string) string {
 	if kind != "vlan" && kind != "macvlan" && kind != "ipvlan" {

@@ -74,7 +74,7 @@ func keyOfName(name string) (parent string, key uint16, ok bool) {
 	return name[:i], key, ok
 }
 
-// disagrees says how a name of the form PARENT.8001 and a P_Key differ.
+// disagrees returns how a name of the form PARENT.8001 and a P_Key differ.
 func disagrees(name string, key uint16, said string) string {
 	if _, k, ok := keyOfName(name); ok && k|0x8000 != key|0x8000 {
 		return fmt.Sprintf("the name %s contains P_Key 0x%04x, but %s is 0x%04x: 0x%04x is used; if the name is correct, change "+

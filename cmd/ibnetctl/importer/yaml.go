@@ -185,7 +185,7 @@ func (n *ynode) follow(it *item) {
 	}
 }
 
-// unneeded says that nothing has to be done for the node and what is below it.
+// unneeded records that nothing has to be done for the node and what is below it.
 func (n *ynode) unneeded(why string) {
 	n.it.unneeded(why)
 	for _, k := range n.kids {

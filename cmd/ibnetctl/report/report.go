@@ -81,7 +81,7 @@ func (r *Report) Rewrite(f func(string) string) {
 	}
 }
 
-// Rule says which files of the system are copied.
+// Rule names files of the system that are copied.
 type Rule struct {
 	Glob string // a pattern of path.Match for each component, relative to the root
 	Keep string // words of which a line must have one to be copied; "" copies all

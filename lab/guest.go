@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roleVar says to a re-executed test binary what to be.
+// roleVar is the variable with the role of a re-executed test binary.
 const roleVar = "IBNETLAB_ROLE"
 
 // init makes any program that imports this package the first process of a
@@ -424,7 +424,7 @@ printf '  The prompt was there %%d.%%02d s after the start.\n' $((took / 100)) $
 unset took
 `
 
-// banner says what a person can do here.
+// banner returns what a person can do here.
 func (j *job) banner() string {
 	devs, _ := filepath.Glob("/sys/class/infiniband/*")
 	installed := ""

@@ -65,7 +65,7 @@ const (
 	QEMU
 )
 
-// Config says what guest a test needs.  The zero value is a bare UML guest with
+// Config describes the guest that a test needs. The zero value is a bare UML guest with
 // two one-port adapters on one switch.
 type Config struct {
 	Userland Userland

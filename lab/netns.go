@@ -274,7 +274,7 @@ func (g *G) ping(h *Host, addr string, args []string) {
 // pingTotal is what ping(8) says at its end.
 var pingTotal = regexp.MustCompile(`(\d+) packets transmitted, (\d+) received`)
 
-// pingResult says in a few words what became of a ping with the given arguments.
+// pingResult describes in a few words the result of a ping with the given arguments.
 func pingResult(args []string, out string, err error) string {
 	text := "ok"
 	if m := pingTotal.FindStringSubmatch(out); m != nil {

@@ -41,7 +41,7 @@ func (n *nic) fulfils(w wish) bool {
 		(!w.addr.IsValid() || n.addrs[w.addr])
 }
 
-// lacks says in a few words what of a wish is not so.
+// lacks returns in a few words what of a wish is not so.
 func (n *nic) lacks(w wish) string {
 	var out []string
 	switch {
@@ -286,7 +286,7 @@ func (w *watch) expect(wishes []wish) {
 	w.count = counts{}
 }
 
-// outcome says how far the wishes came true.
+// outcome is how far the wishes came true.
 type outcome struct {
 	right, of   int
 	first, last time.Duration // since start, of those that are right
@@ -295,7 +295,7 @@ type outcome struct {
 	wrong   map[string]string // what a link that is not right lacks
 }
 
-// whats says what is not right, of three links at most.
+// whats returns what is not right, of three links at most.
 func (o outcome) whats() string {
 	var out []string
 	for i, name := range slices.Sorted(maps.Keys(o.wrong)) {

@@ -318,7 +318,7 @@ func (o *outcome) follow(r io.Reader) {
 	_, _ = io.Copy(io.Discard, r) // a line longer than the buffer
 }
 
-// progress says how far the command is.
+// progress returns how far the command is.
 func (o *outcome) progress() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

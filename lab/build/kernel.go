@@ -275,7 +275,7 @@ func (b *Builder) place(ctx context.Context, v Variant, version string) (dir, id
 	return filepath.Join(b.Cache, "kernel", v.Name+"-"+id), id, nil
 }
 
-// Has says whether Kernel would find the kernel in the cache.
+// Has reports whether Kernel would find the kernel in the cache.
 func (b *Builder) Has(ctx context.Context, v Variant) bool {
 	_, version := b.unpacked()
 	dir, _, err := b.place(ctx, v, version)

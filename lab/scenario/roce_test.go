@@ -33,7 +33,7 @@ ETS=0:40 3:60
 Address=10.7.1.1/24
 `
 
-// dcbHas says what iproute2's dcb does not show, "" if all is there.
+// dcbHas returns what iproute2's dcb does not show, "" if it shows all.
 func dcbHas(g *lab.G, dev, what string, words ...string) string {
 	out, err := g.Try("dcb", what, "show", "dev", dev)
 	if err != nil {

@@ -201,7 +201,7 @@ func (s *slowCard) configuring() {
 	s.Log(st.Name + ": " + st.Reason().Text)
 }
 
-// configured says what is not as the unit says.
+// configured returns what differs from the unit.
 func (s *slowCard) configured() string {
 	st := s.d.status(ibNet(s.G, "swib0"))
 	// There is no subnet manager: the link itself has no carrier.
@@ -211,7 +211,7 @@ func (s *slowCard) configured() string {
 	return s.guids()
 }
 
-// guids says which function does not have its GUID.
+// guids returns which function does not have its GUID.
 func (s *slowCard) guids() string {
 	for n := range slowFunctions {
 		own, _ := os.ReadDir(s.function(n) + "/infiniband")

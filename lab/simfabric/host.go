@@ -45,7 +45,7 @@ type AgentOptions struct {
 	Wake func()
 }
 
-// ErrBusy says that another agent takes such requests already.
+// ErrBusy means that another agent takes such requests already.
 var ErrBusy = errors.New("another agent is registered for these requests")
 
 // Agent is a program's registration at a port of a simulated host.

@@ -212,7 +212,7 @@ func benchUp(t *tools, o options) ([]sample, error) {
 	return all, nil
 }
 
-// behind says in what ibnetsm (b) misses what it aims at beside opensm (a): a
+// behind returns in what ibnetsm (b) misses what it aims at beside opensm (a): a
 // third of the time and of the CPU, less memory, 0.55 of the SMPs.
 func behind(a, b sample) string {
 	var l []string

@@ -101,12 +101,12 @@ type row struct {
 	y          int
 }
 
-// bars says whether the row has a lane of states, above those of its marks.
+// bars returns the number of lanes for states, above those of its marks.
 func (r *row) bars() int { return min(len(r.states), 1) }
 
 func (r *row) height() int { return max(r.bars()+r.lanes, 1)*laneH + rowGap }
 
-// causes says that what is marked in the row explains what others show.
+// causes reports whether what is marked in the row explains what others show.
 func (r *row) causes() bool { return r.name == Script || strings.HasSuffix(r.name, "fabric") }
 
 // Script is the row of what the script of a scenario does; it comes first.

@@ -47,12 +47,20 @@ func TestSilentSubscribers(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		got := make(chan time.Time, 100)
+		last, came := f.Nodes[f.Ports[hosts[len(hosts)-1]].Node].GUID, 0
 		go func() {
 			for in := make([]transport.Packet, 1); ; {
 				if _, err := tr.Recv(ctx, in); err != nil {
 					return
 				}
 				if mad.MethodOf(&in[0].MAD) == mad.MethodReport {
+					var n mad.Notice
+					if n.Decode(in[0].MAD[mad.SADataOffset:]) == nil && n.TrapNumber == mad.TrapGIDInService {
+						p, err := w.sim.PortInfo(last, 1)
+						if came++; err != nil || p.State() != ib.PortActive {
+							t.Errorf("in service while the port is %v, %v", p.State(), err)
+						}
+					}
 					mad.SetMethod(&in[0].MAD, mad.MethodReportResp)
 					_ = tr.Send(&in[0])
 					got <- time.Now()
@@ -60,12 +68,11 @@ func TestSilentSubscribers(t *testing.T) {
 			}
 		}()
 		for i := range 6 {
-			n := f.Nodes[f.Ports[hosts[len(hosts)-1]].Node].GUID
 			begin := time.Now()
 			if i%2 == 0 {
-				w.sim.PowerOff(n)
+				w.sim.PowerOff(last)
 			} else {
-				w.sim.PowerOn(n)
+				w.sim.PowerOn(last)
 			}
 			select {
 			case at := <-got:
@@ -80,6 +87,9 @@ func TestSilentSubscribers(t *testing.T) {
 			for len(got) > 0 {
 				<-got
 			}
+		}
+		if came != 3 {
+			t.Errorf("%d reports that the port is in service, want 3", came)
 		}
 		if a.queued > 0 {
 			t.Errorf("%d were kept back", a.queued)

@@ -281,27 +281,29 @@ func (w *sweep) setPKeys(ctx context.Context) error {
 	return nil
 }
 
-// serveFirst passes the ports to a new master's SA before the first of them can send
-// a request: clients that get a ClientReregister register at once, and repeat that
-// only after three seconds.
-func (w *sweep) serveFirst(ctx context.Context) error {
+// serve lets the SA answer from the fabric of this sweep before the first port that it
+// makes Active can send a request: hosts join the broadcast group at that moment, those
+// that get a ClientReregister register again, and a kernel repeats what is not answered
+// after 0.3 or 3 seconds. Reports of ports that came wait for reportPorts.
+func (w *sweep) serve(ctx context.Context) error {
+	s := w.s
 	bound, err := w.bindPolicy(ctx)
 	if err != nil {
 		return err
 	}
-	w.view = sa.State{Fabric: w.f, LFT: w.s.prog.want.lft, SL: w.s.prog.want.sl, MFT: w.have.mft, PKeys: w.keys.Members, Groups: w.keys.Groups,
-		SMs: w.s.smRecords(w.f), QoS: w.s.prog.want.qos, Policy: bound, PrefixRoutes: w.s.cfg.PrefixRoutes}
-	w.warn("paths to other subnets", sa.MissingRouters(w.f, w.s.cfg.PrefixRoutes))
-	if !w.first {
-		return nil
-	}
-	view, err := compute(ctx, w.s, w.view.Indexed)
-	if err != nil {
+	view := sa.State{Fabric: w.f, LFT: s.prog.want.lft, SL: s.prog.want.sl, MFT: w.have.mft, PKeys: w.keys.Members, Groups: w.keys.Groups,
+		SMs: s.smRecords(w.f), QoS: s.prog.want.qos, Policy: bound, PrefixRoutes: s.cfg.PrefixRoutes}
+	w.warn("paths to other subnets", sa.MissingRouters(w.f, s.cfg.PrefixRoutes))
+	if view, err = compute(ctx, s, view.Indexed); err != nil {
 		return err
 	}
-	w.s.followers.begin()
-	w.restore()
-	w.s.apply(w.s.served.admin.SetState(w.s.now(), view))
+	if w.first {
+		s.followers.begin()
+		w.restore()
+	}
+	c := s.served.admin.SetState(s.now(), view)
+	w.reports, c.Reports = c.Reports, nil
+	s.apply(c)
 	return nil
 }
 
@@ -396,13 +398,10 @@ func (w *sweep) setPorts(ctx context.Context, st program.Stage) error {
 		}})
 }
 
-// serve lets the SA answer from the fabric as it is now.
-func (w *sweep) serve(ctx context.Context) error {
-	view, err := compute(ctx, w.s, w.view.Indexed)
-	if err != nil {
-		return err
-	}
-	w.s.apply(w.s.served.admin.SetState(w.s.now(), view))
+// reportPorts reports ports that came or went to those that subscribed to that.
+func (w *sweep) reportPorts(context.Context) error {
+	w.s.send(w.reports)
+	w.reports = nil
 	return nil
 }
 

@@ -36,7 +36,7 @@ type sweep struct {
 	pol       program.Policy
 	have      tables // the known contents of f
 	keys      pkey.Plan
-	view      sa.State // what the SA answers from
+	reports   []sa.Report // of ports that came or went, for reportPorts
 
 	sets        int             // requests that change something, without Arm and Activate
 	failed      int             // of those, how many were not answered with success
@@ -65,13 +65,13 @@ var stages = [...]stage{
 	(*sweep).setLevels,
 	(*sweep).setLFTs,
 	(*sweep).setPKeys,
-	(*sweep).serveFirst,
+	(*sweep).serve,
 	(*sweep).setLinkedPorts, // PortInfo and GUIDInfo of ports that are up
 	(*sweep).keep,
 	(*sweep).arm,
 	(*sweep).setArmed,
 	(*sweep).activate,
-	(*sweep).serve,
+	(*sweep).reportPorts,
 	(*sweep).multicast,
 	(*sweep).remember,
 }

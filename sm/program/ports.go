@@ -180,7 +180,9 @@ func differs(have, w *fabric.PortInfo, end, linked bool) bool {
 
 // Ports is the source of the Sets of PortInfo of a stage for every port that needs one, tagged
 // with the port's index: made one at a time, for those of a large subnet would fill the
-// memory, and so that what one end of a link has answered counts at the other.
+// memory, and so that what one end of a link has answered counts at the other. Ports of
+// switches become Active before those of hosts: a host sends as soon as its port is, and
+// the answer must pass the port at the other end of its link.
 type Ports struct {
 	Fabric   *fabric.Fabric
 	Policy   Policy
@@ -193,6 +195,7 @@ type Ports struct {
 	Done       func(*smp.Reply)
 	Count      int // requests made
 	next       int32
+	ends       bool        // in Activate: the ports of hosts, after those of switches
 	found      smp.Request // by Search, if it has a method
 }
 
@@ -201,12 +204,22 @@ const portsOnce = 1 << 11
 
 // Search implements smp.Searcher.
 func (s *Ports) Search() bool {
-	for n := 0; s.found.Method == 0 && s.next < int32(len(s.Fabric.Ports)); n++ {
+	for n := 0; s.found.Method == 0; n++ {
 		if n == portsOnce {
 			return false
 		}
+		if s.next == int32(len(s.Fabric.Ports)) {
+			if s.ends || s.Stage != Activate {
+				return true
+			}
+			s.next, s.ends = 0, true
+			continue
+		}
 		i := s.next
 		s.next++
+		if s.Stage == Activate && s.Fabric.IsEndPort(i) != s.ends {
+			continue
+		}
 		if r, ok := s.request(i); ok && (s.Skip == nil || !s.Skip(i)) {
 			s.found = r
 		}

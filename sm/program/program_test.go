@@ -202,6 +202,14 @@ func TestPorts(t *testing.T) {
 			t.Fatalf("%s: %v", f.PortName(int32(i)), p.Info.LID())
 		}
 	}
+	ends := false // ports of hosts, which send at once, come last
+	for _, q := range ports(f, pol, declined, program.Activate) {
+		if end := f.IsEndPort(int32(q.Tag)); ends && !end {
+			t.Fatalf("%s becomes Active after ports of hosts", f.PortName(int32(q.Tag)))
+		} else if end {
+			ends = true
+		}
+	}
 	if n := answer(program.Activate); n != linked {
 		t.Errorf("%d ports are activated, want %d", n, linked)
 	}

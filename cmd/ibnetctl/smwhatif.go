@@ -127,12 +127,24 @@ func switchOf(f *fabric.Fabric, word string) (ib.GUID, error) {
 	return f.Nodes[n[0]].GUID, nil
 }
 
+// lidsOfHost is how many LIDs an adapter port has: the bound of routes has a flow to
+// each, the load a flow to the first.
+func lidsOfHost(f *fabric.Fabric) float64 {
+	most := 1
+	for _, e := range f.EndPorts {
+		if p := &f.Ports[e]; f.Nodes[p.Node].Switch == fabric.None {
+			most = max(most, p.LMC.Count())
+		}
+	}
+	return float64(most)
+}
+
 // routesSummary is one side of a comparison.
 func routesSummary(r *explain.Routes, loop []string) answer.RoutesSummary {
 	v := r.View()
 	out := answer.RoutesSummary{Engine: r.Engine, Switches: len(r.Fabric.Switches), Links: r.Fabric.Links(),
-		Worst: tenths(v.Load.Worst), AtBest: tenths(r.Bound), Mean: tenths(v.Load.Mean), Hops: tenths(v.Load.Hops), Lost: v.Load.Lost,
-		CreditLoop: append([]string{}, loop...)}
+		Worst: tenths(v.Load.Worst), AtBest: tenths(r.Bound / lidsOfHost(r.Fabric)), Mean: tenths(v.Load.Mean), Hops: tenths(v.Load.Hops),
+		Lost: v.Load.Lost, CreditLoop: append([]string{}, loop...)}
 	for _, e := range r.Fabric.EndPorts {
 		if s, port := r.Fabric.SwitchOf(e); s != fabric.None && port != 0 {
 			out.Hosts++

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"testing"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/route"
@@ -72,6 +73,20 @@ func TestBound(t *testing.T) {
 		r, err := route.Build(gen.LIDs(c.Fabric, 0), route.Options{})
 		if err == nil && r.Worst < r.Bound-1 {
 			t.Errorf("%s: a bound of %.0f, %.0f flows on a link", c.Name, r.Bound, r.Worst)
+		}
+	}
+}
+
+// With several LIDs a port has as many flows to it, and the bound counts them too.
+func TestBoundWithLMC(t *testing.T) {
+	one, err := route.Build(gen.LIDs(gen.FatTree2(12, 6), 0), route.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for lmc := range ib.LMC(4) {
+		r, err := route.Build(gen.LIDs(gen.FatTree2(12, 6), lmc), route.Options{})
+		if err != nil || r.Bound != one.Bound*float64(lmc.Count()) || r.Worst < r.Bound || r.Worst > 1.2*r.Bound {
+			t.Errorf("LMC %d: %.0f flows on a link, a bound of %.0f; %.0f with one LID; %v", lmc, r.Worst, r.Bound, one.Bound, err)
 		}
 	}
 }

@@ -144,9 +144,9 @@ type Result struct {
 	// each level it is free of deadlock, whatever the level of a group is.
 	Trunk []uint8
 	// Worst is the load of the busiest link between switches, counted as pairs
-	// of hosts whose flow passes it, more on slower links: by the speed of the
-	// fastest link over the link's own. No tables can do with less than Bound,
-	// because the hosts of some switch have no more links to the others.
+	// of hosts whose flow passes it, once for each LID of the second, more on slower
+	// links: by the speed of the fastest link over the link's own. No tables can do with
+	// less than Bound, because the hosts of some switch have no more links to the others.
 	Worst, Bound float64
 	// NoTree is why Auto does not take ftree, where Worst is more than twice Bound or
 	// Options.Before is ftree.

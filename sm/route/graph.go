@@ -30,7 +30,7 @@ type graph struct {
 	hops   []int32 // by group: that of its shortest links, with hop
 	back   []int32 // by group: the group of the other direction, with hops
 	hosts  []int64 // by switch: end ports of adapters and routers behind it that count
-	pull   []int64 // by switch: those of them that are destinations, of this part
+	pull   []int64 // by switch: the LIDs of those of them that are destinations, of this part
 	dests  [][]dest
 	kind   []kind   // by index of Fabric.EndPorts
 	only   kind     // of the destinations that are in dests, 0 for all
@@ -125,7 +125,7 @@ func newHinted(f *fabric.Fabric, kinds []kind) *graph {
 			g.hosts[s]++
 			g.hostSum++
 			g.mostHosts = max(g.mostHosts, g.hosts[s])
-			g.pull[s]++
+			g.pull[s] += int64(p.LMC.Count())
 		}
 		for lid := range p.LIDs() {
 			g.dests[s] = append(g.dests[s], dest{lid, out, k, 1})

@@ -53,12 +53,12 @@ func (g *graph) part(k kind) *graph {
 	p := *g
 	p.only, p.dests, p.pull = k, make([][]dest, g.n), make([]int64, g.n)
 	for s, all := range g.dests {
-		for i, to := range all {
+		for _, to := range all {
 			if (to.kind == server) != (k == server) {
 				continue
 			}
 			p.dests[s] = append(p.dests[s], to)
-			if to.kind != uncounted && (i == 0 || all[i-1].port != to.port) {
+			if to.kind != uncounted {
 				p.pull[s]++
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"ibnetworkd/units"
 )
 
 // netdev is a .netdev file of a P_Key interface.
@@ -281,7 +283,7 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 				continue
 			}
 		default:
-			e.left("a unit has no section [" + e.section + "]")
+			e.left(whyNoSection(e.section))
 			continue
 		}
 		if _, set := s.get("Token"); set && e.key == "Token" && e.value != "" {
@@ -313,6 +315,16 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 	}
 	im.drafts = append(im.drafts, d)
 	d.release = []string{fmt.Sprintf("remove %s, then networkctl reload", f.path)}
+}
+
+// whyNoSection says why a section of a .network file is not carried over: systemd-networkd
+// ignores those that units have and it has not, or has in .netdev files only.
+func whyNoSection(section string) string {
+	if !slices.ContainsFunc(units.Schema(), func(s units.SectionSpec) bool { return s.Name == section }) {
+		return "a unit has no section [" + section + "]"
+	}
+	return fmt.Sprintf("systemd-networkd ignores [%[1]s] in a .network file; if it is meant, write [%[1]s] of ibnetwork(5) into the unit",
+		section)
 }
 
 // adverts are the keys of [IPv6AcceptRA] that a unit has too.

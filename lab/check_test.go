@@ -91,7 +91,7 @@ func TestNetCheck(t *testing.T) {
 func TestCheckUnits(t *testing.T) {
 	root := t.TempDir()
 	for _, u := range []string{"net.service", "tty@.service"} {
-		if err := link("check_test.go", filepath.Join(root, "lib/systemd/system", u)); err != nil {
+		if err := linkFile("check_test.go", filepath.Join(root, "lib/systemd/system", u)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -170,8 +170,8 @@ func isStatic(file string) bool {
 	return !slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP })
 }
 
-// link makes the file src appear as dst, without copying it where possible.
-func link(src, dst string) error {
+// linkFile makes the file src appear as dst, without copying it where possible.
+func linkFile(src, dst string) error {
 	if err := os.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
 		return err
 	}
@@ -216,14 +216,14 @@ func (m *machine) boot(j job, name string, con *os.File) (*Guest, error) {
 		return nil, err
 	}
 	for n, file := range m.bins {
-		if err := link(file, filepath.Join(dir, "bin", n)); err != nil {
+		if err := linkFile(file, filepath.Join(dir, "bin", n)); err != nil {
 			return nil, err
 		}
 	}
-	if err := link(m.agent, filepath.Join(dir, "bin/lab-agent")); err != nil {
+	if err := linkFile(m.agent, filepath.Join(dir, "bin/lab-agent")); err != nil {
 		return nil, err
 	}
-	if err := link(m.module, filepath.Join(dir, "swib.ko")); err != nil {
+	if err := linkFile(m.module, filepath.Join(dir, "swib.ko")); err != nil {
 		return nil, err
 	}
 	for n, text := range m.cfg.Files {

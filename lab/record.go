@@ -17,6 +17,7 @@ import (
 
 	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/lab/timeline"
+	"ibnetworkd/link"
 )
 
 // timelineVar set to "1" makes every guest record its ports, links, programs and
@@ -300,14 +301,14 @@ func rdmaDevices() map[string]bool {
 }
 
 // rdmaLinks are the links of a namespace that concern the fabric, whatever their names
-// are: those of type InfiniBand, of an RDMA adapter, and what stands on such a one.
+// are: those of type InfiniBand, of an RDMA adapter, and VLANs, macvlans and ipvlans on such a one.
 func rdmaLinks(links []rtnl.Link, devs map[string]bool) (out []rtnl.Link) {
 	chosen := map[int]bool{}
 	for range 4 { // a VLAN on a VLAN, in any order
 		out = out[:0]
 		for _, l := range links {
 			if l.Type == unix.ARPHRD_INFINIBAND || l.ParentDev != "" && devs[l.ParentDev] || devs[l.Name] ||
-				l.Kind == "vlan" && (l.ParentElsewhere || chosen[l.Parent]) {
+				link.IsVLAN(l.Kind) && (l.ParentElsewhere || chosen[l.Parent]) {
 				chosen[l.Index] = true
 				out = append(out, l)
 			}

@@ -81,12 +81,15 @@ func TestRDMALinks(t *testing.T) {
 		{Index: 5, Name: "soft", Type: 1},
 		{Index: 6, Name: "other vlan", Kind: "vlan", Parent: 3, Type: 1},
 		{Index: 7, Name: "moved vlan", Kind: "vlan", Parent: 4, ParentElsewhere: true, Type: 1},
+		{Index: 10, Name: "macvlan", Kind: "macvlan", Parent: 4, Type: 1},
+		{Index: 11, Name: "ipvlan", Kind: "ipvlan", Parent: 4, Type: 1},
+		{Index: 12, Name: "other macvlan", Kind: "macvlan", Parent: 3, Type: 1},
 	}
 	var got []string
 	for _, l := range rdmaLinks(links, map[string]bool{"swib.0": true, "soft": true}) {
 		got = append(got, l.Name)
 	}
-	if want := []string{"vlan on vlan", "vlan", "storage", "enp1s0", "soft", "moved vlan"}; !slices.Equal(got, want) {
+	if want := []string{"vlan on vlan", "vlan", "storage", "enp1s0", "soft", "moved vlan", "macvlan", "ipvlan"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -122,8 +122,10 @@ func (c *cycle) fail(err error) {
 
 // moved has links that were made and then moved to another network namespace left there,
 // until their parent is configured again by request or a VLAN is deleted with the namespace.
+// Any link that was moved is planned: it may be back already.
 func (c *cycle) moved(sc Scope) {
 	for _, m := range sc.Moved {
+		c.rest.dirty.add(m.Index)
 		if c.rec.Leave(m) {
 			c.log.Info("a link that was made here was moved to another network namespace", "link", m.Name)
 		}

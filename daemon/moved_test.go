@@ -75,6 +75,49 @@ func TestMovedBeforeTheLook(t *testing.T) {
 	})
 }
 
+// A link that was moved to another network namespace and came back between two looks is down
+// and without addresses, and is configured as before: it was not brought down here. The events may be taken
+// before the look, or after it.
+func TestBackBeforeTheLook(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			sys := &moving{memory: system(t, 1)}
+			r := startWith(t, Config{System: sys, Events: sys}, &notes{}, &files{m: map[string]string{
+				"10.ibnetwork": "[Match]\nName=ib0\n[Network]\nAddress=10.0.0.1/24\n"}}, func(w func(Scope)) { sys.wake = w })
+			sys.take()
+			if err := r.ask(t.Context(), func(context.Context) error {
+				sys.change(func(s *link.Snapshot) {
+					l := &s.Links[0]
+					l.Flags &^= link.FlagUp | link.FlagLowerUp
+					l.Addresses, l.Routes = nil, nil
+				})
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if late {
+				r.Wake(Scope{All: true})
+				time.Sleep(time.Second)
+				synctest.Wait()
+			}
+			if err := r.ask(t.Context(), func(context.Context) error {
+				sys.events.Moved = []link.MoveEvent{{Index: 10, Name: "ib0", NSID: 3}}
+				sys.events.link(10)
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			r.Wake(Scope{Events: true})
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if st := r.link("ib0"); st.State != link.StateConfigured {
+				t.Errorf("events late %v: ib0 is %s: %q", late, st.State, st.Reasons)
+			}
+			r.stop()
+		})
+	}
+}
+
 // A VLAN is made again when the kernel has deleted it with the network namespace that
 // it was moved to, which shows at its parent as an event without a change.
 func TestNamespaceOfVLANEnds(t *testing.T) {

@@ -76,9 +76,14 @@ type MoveEvent struct {
 	NSID          int // the number that its namespace has here, -1 for none
 }
 
-// Leave records that others moved a link that this daemon made, and reports whether it was
-// one.
+// Leave records that a link was moved, and reports whether others moved one that this daemon
+// made. A link that comes back is down, and systemd-resolved has forgotten it, although its index may be the same.
 func (r *Record) Leave(e MoveEvent) bool {
+	for _, x := range r.Links {
+		if x.Ifindex == e.Index {
+			x.Activated, x.Deactivated, x.DNS = false, false, nil
+		}
+	}
 	if slices.ContainsFunc(r.Moved, func(x Moved) bool { return x.Namespace != "" && x.Name == e.Name && x.On == e.Parent }) {
 		return false
 	}

@@ -1,8 +1,9 @@
-// Package leasename gives the host the name of a lease, by systemd-hostnamed: the sandbox does
-// not permit sethostname(2).
+// Package leasename gives the host the name of a lease, by systemd-hostnamed, since the sandbox
+// does not permit sethostname(2); without it by that call, where it is permitted.
 package leasename
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -12,15 +13,18 @@ import (
 	"time"
 
 	"github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
 
 	"ibnetworkd/daemon"
 	"ibnetworkd/internal/busconn"
+	"ibnetworkd/internal/smallfile"
 	"ibnetworkd/link"
 )
 
 const (
 	patience = 10 * time.Second // for an answer of a service that may start for the call
-	again    = time.Minute      // after a failure
+	again    = time.Minute      // after a failure, twice that after the next one
+	atMost   = time.Hour
 )
 
 // Setter sets the name.
@@ -30,6 +34,7 @@ type Setter struct {
 	handed *daemon.Handed // the name; belongs to Run
 	settle time.Duration
 	reread func(links map[int]bool)
+	kernel kernel
 	last   string // belongs to Update
 	want   chan want
 
@@ -47,7 +52,8 @@ type want struct {
 // back when no unit asks for it after a restart. reread is called with the links whose status changes.
 func New(log *slog.Logger, bus, file string, reread func(links map[int]bool)) *Setter {
 	return &Setter{log: log, bus: bus, handed: daemon.OpenHanded(log, file), settle: daemon.HandedSettle, reread: reread,
-		want: make(chan want, 1)}
+		kernel: kernel{static: staticName, get: kernelName, set: func(name string) error { return unix.Sethostname([]byte(name)) }},
+		want:   make(chan want, 1)}
 }
 
 // Update takes what the loop has observed. It never blocks, and belongs to one goroutine.
@@ -77,6 +83,7 @@ func (s *Setter) Complete(snap *link.Snapshot) {
 func (s *Setter) Run(ctx context.Context) error {
 	var w want
 	var retry <-chan time.Time
+	pause := again
 	if len(s.handed.Items()) > 0 {
 		retry = time.After(s.settle)
 	}
@@ -85,13 +92,15 @@ func (s *Setter) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case w = <-s.want:
+			pause = again
 		case <-retry:
 		}
 		retry = nil
 		has, err := s.set(ctx, w.name)
 		trouble := ""
 		if err != nil {
-			retry, trouble = time.After(again), err.Error()
+			retry, trouble = time.After(pause), err.Error()
+			pause = min(2*pause, atMost)
 		}
 		s.mu.Lock()
 		changed := trouble != s.trouble || has != s.has
@@ -106,9 +115,70 @@ func (s *Setter) Run(ctx context.Context) error {
 	}
 }
 
-// set calls systemd-hostnamed, which the bus starts, and gives the name that the host has then;
-// an empty name is the static one. A name is taken back only where the host still has it.
+// set has systemd-hostnamed set the name, or sets it itself, and gives the name that the host has
+// then; an empty name is the static one. A name is taken back only where the host still has it.
 func (s *Setter) set(ctx context.Context, name string) (has string, err error) {
+	has, err = s.setByBus(ctx, name)
+	if err == nil || ctx.Err() != nil {
+		return has, err
+	}
+	has, direct := s.setDirectly(name)
+	if direct != nil {
+		return "", fmt.Errorf("%w; sethostname: %w", err, direct)
+	}
+	return has, nil
+}
+
+// kernel is the name of the host without systemd-hostnamed.
+type kernel struct {
+	static, get func() string
+	set         func(name string) error
+}
+
+// staticName is that of hostname(5). "localhost" counts as none, as with DHCP clients.
+func staticName() string {
+	b, err := smallfile.ReadRegular("/etc/hostname", 4096)
+	if err != nil {
+		return ""
+	}
+	for l := range strings.Lines(string(b)) {
+		if l = strings.TrimSpace(l); l != "" && !strings.HasPrefix(l, "#") {
+			if l == "localhost" {
+				break
+			}
+			return l
+		}
+	}
+	return ""
+}
+
+func kernelName() string {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return ""
+	}
+	return unix.ByteSliceToString(u.Nodename[:])
+}
+
+func (s *Setter) setDirectly(name string) (has string, err error) {
+	has, static := s.kernel.get(), s.kernel.static()
+	before := s.handed.Items()
+	ours := slices.Contains(before, has)
+	if name == "" && !ours || name != "" && static != "" {
+		s.handed.Set(nil)
+		return has, nil
+	}
+	to := cmp.Or(name, static, "localhost")
+	s.handed.Add([]string{to})
+	if err := s.kernel.set(to); err != nil {
+		s.handed.Set(before)
+		return "", err
+	}
+	s.handed.Set(strings.Fields(name))
+	return to, nil
+}
+
+func (s *Setter) setByBus(ctx context.Context, name string) (has string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	conn, err := busconn.Join(ctx, busconn.Config{Address: s.bus})

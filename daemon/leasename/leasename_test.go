@@ -2,15 +2,18 @@ package leasename
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
 
 	"ibnetworkd/daemon"
 	"ibnetworkd/internal/busconn/bustest"
@@ -26,6 +29,7 @@ func TestSetter(t *testing.T) {
 	rereads := make(chan map[int]bool, 10)
 	file := filepath.Join(t.TempDir(), "lease-hostname")
 	s := New(slog.New(slog.DiscardHandler), b.Addr, file, func(links map[int]bool) { rereads <- links })
+	s.kernel = kernel{func() string { return "" }, func() string { return "" }, func(string) error { return unix.EPERM }}
 	testkit.Run(t, s.Run)
 	update := func(text string, names ...string) {
 		v := daemon.View{Snapshot: &link.Snapshot{}, Governing: link.Governing{Links: map[int]link.Governed{}}}
@@ -52,7 +56,8 @@ func TestSetter(t *testing.T) {
 	update("UseHostname=yes\n", "", "node2")
 	reread()
 	var snap link.Snapshot
-	if s.Complete(&snap); !strings.Contains(snap.Host.HostnameTrouble, "SetHostname of systemd-hostnamed: ") {
+	if s.Complete(&snap); !strings.Contains(snap.Host.HostnameTrouble, "SetHostname of systemd-hostnamed: ") ||
+		!strings.HasSuffix(snap.Host.HostnameTrouble, "; sethostname: operation not permitted") {
 		t.Errorf("without systemd-hostnamed: %q", snap.Host.HostnameTrouble)
 	}
 	var mu sync.Mutex
@@ -134,6 +139,58 @@ func TestSetter(t *testing.T) {
 	update("UseHostname=yes\n")
 	called("node3,,node6,node7,")
 	recorded("")
+}
+
+// Without a bus the name is set by the kernel's call, unless the host has a static one, and taken back
+// while the host has it. After a call that is not permitted the pauses grow.
+func TestWithoutHostnamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		static, has, calls := "", "alpine", []string(nil)
+		var refused error
+		file := filepath.Join(t.TempDir(), "lease-hostname")
+		s := New(slog.New(slog.DiscardHandler), "unix:path=/nonexistent", file, func(map[int]bool) {})
+		s.kernel = kernel{func() string { return static }, func() string { return has }, func(name string) error {
+			if calls = append(calls, name); refused == nil {
+				has = name
+			}
+			return refused
+		}}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { defer close(ended); _ = s.Run(ctx) }()
+		lease := func(what, name, wanted, trouble string) {
+			t.Helper()
+			daemon.Replace(s.want, want{name: name})
+			synctest.Wait()
+			var snap link.Snapshot
+			if s.Complete(&snap); snap.Host.LeaseHostname != wanted || !strings.HasSuffix(snap.Host.HostnameTrouble, trouble) {
+				t.Errorf("%s: %q, %q", what, snap.Host.LeaseHostname, snap.Host.HostnameTrouble)
+			}
+		}
+		lease("a lease", "node1", "node1", "")
+		lease("another", "node2", "node2", "")
+		lease("no lease", "", "localhost", "")
+		lease("a lease again", "node3", "node3", "")
+		has = "byhand"
+		lease("no lease, and another name", "", "byhand", "")
+		static = "fixed"
+		lease("a static name", "node4", "byhand", "")
+		if got := strings.Join(calls, " "); got != "node1 node2 localhost node3" {
+			t.Errorf("set: %s", got)
+		}
+		static, has, refused, calls = "", "alpine", unix.EPERM, nil
+		lease("not permitted", "node5", "", "; sethostname: operation not permitted")
+		time.Sleep(24 * time.Hour)
+		synctest.Wait()
+		if n := len(calls); n < 24 || n > 40 {
+			t.Errorf("tried %d times in a day", n)
+		}
+		if b, err := os.ReadFile(file); !os.IsNotExist(err) {
+			t.Errorf("recorded: %q, %v", b, err)
+		}
+		cancel()
+		<-ended
+	})
 }
 
 // The name that was set before a restart of the daemon is taken back if no unit asks for it any

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,167 +14,15 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
-	"github.com/godbus/dbus/v5"
 	"github.com/spf13/cobra"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon"
-	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/filewatch"
 	"ibnetworkd/link"
-	"ibnetworkd/smctl"
 	"ibnetworkd/units"
 )
-
-func (a *app) monitorCmd() *cobra.Command {
-	return &cobra.Command{
-		Use: "monitor", Short: "print state changes as they happen", Args: cobra.NoArgs,
-		Long: `Prints a line for each change of a link, port or subnet manager, with the old and
-the new state and the reason, until it is interrupted. With --json each line is
-an object. It continues when the daemon restarts.`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx := cmd.Context()
-			c, err := dial(ctx)
-			if err != nil {
-				return &exitError{exitNotRunning, fmt.Errorf("cannot connect to the system bus: %w", err)}
-			}
-			defer c.close()
-			conn := c.conn
-			sigs := make(chan *dbus.Signal, 256)
-			conn.Signal(sigs)
-			if err := conn.AddMatchSignal(dbus.WithMatchSender(api.BusName), dbus.WithMatchPathNamespace(api.Root)); err != nil {
-				return err
-			}
-			if _, err := conn.TrustOwner(ctx, api.BusName); err != nil {
-				return err
-			}
-			last, err := c.describe(ctx)
-			if err != nil {
-				return err
-			}
-			if !a.json {
-				fmt.Fprintf(a.err, "watching %d links and %d ports; Ctrl-C to quit\n", len(last.Links), len(last.Ports))
-			}
-			for {
-				select {
-				case <-ctx.Done():
-					return nil
-				case s, ok := <-sigs:
-					if !ok && ctx.Err() != nil {
-						return nil // Ctrl-C closes the connection as well
-					}
-					if !ok {
-						return &exitError{exitNotRunning, errors.New("the bus closed the connection")}
-					}
-					if s.Name == "org.freedesktop.DBus.NameOwnerChanged" {
-						if len(s.Body) == 3 && s.Body[2] == "" {
-							a.event(time.Now(), event{Kind: "daemon", Name: "ibnetworkd", What: "state", Old: "running", New: "gone"})
-							continue
-						}
-						a.event(time.Now(), event{Kind: "daemon", Name: "ibnetworkd", What: "state", Old: "gone", New: "running"})
-					}
-					// One read answers all signals that wait.
-					for len(sigs) > 0 {
-						<-sigs
-					}
-					now, err := c.describe(ctx)
-					if err != nil {
-						continue
-					}
-					for _, e := range compare(last, now) {
-						a.event(time.Now(), e)
-					}
-					last = now
-				}
-			}
-		},
-	}
-}
-
-// event is one change.
-type event struct {
-	Kind, Name, What, Old, New, Why string
-}
-
-func (a *app) event(now time.Time, e event) {
-	if a.json {
-		b, _ := json.Marshal(answer.Event{At: now, Kind: e.Kind, Name: e.Name, What: e.What, Old: e.Old, New: e.New, Why: e.Why})
-		fmt.Fprintln(a.out, string(b))
-		return
-	}
-	line := fmt.Sprintf("%s %s: %s %s -> %s", now.Format("15:04:05.000"), a.paint(bold, e.Name), e.What, cmp.Or(e.Old, "-"),
-		cmp.Or(e.New, "-"))
-	if e.Why != "" {
-		line += ": " + e.Why
-	}
-	fmt.Fprintln(a.out, line)
-}
-
-// compare lists what differs between two descriptions.
-func compare(old, new *api.Description) []event {
-	var out []event
-	add := func(kind, name, what, o, n, why string) {
-		if o != n {
-			out = append(out, event{kind, name, what, o, n, why})
-		}
-	}
-	ol := map[string]link.Status{}
-	for _, l := range old.Links {
-		ol[l.Name] = l
-	}
-	for _, l := range new.Links {
-		o, had := ol[l.Name]
-		delete(ol, l.Name)
-		if !had {
-			add("link", l.Name, "state", "", string(l.State), l.Reason().Text)
-			continue
-		}
-		add("link", l.Name, "state", string(o.State), string(l.State), l.Reason().Text)
-		add("link", l.Name, "operational", string(o.Oper), string(l.Oper), "")
-		add("link", l.Name, "unit", o.Unit, l.Unit, "")
-		if o.State == l.State && o.Reason() != l.Reason() {
-			add("link", l.Name, "reason", string(o.Reason().Code), string(l.Reason().Code), l.Reason().Text)
-		}
-		for _, at := range l.Attributes {
-			i := slices.IndexFunc(o.Attributes, func(x link.Attribute) bool { return x.Name == at.Name })
-			// Addresses are shown as a whole below.
-			if i >= 0 && at.Name != "Address" {
-				add("link", l.Name, at.Name, o.Attributes[i].Actual, at.Actual, at.Why.Text)
-			}
-		}
-		add("link", l.Name, "addresses", strings.Join(o.Addresses, " "), strings.Join(l.Addresses, " "), "")
-	}
-	for n, o := range ol {
-		add("link", n, "state", string(o.State), "gone", "")
-	}
-	op := map[string]link.PortStatus{}
-	for _, p := range old.Ports {
-		op[fmt.Sprintf("%s/%d", p.IBDevice, p.Port)] = p
-	}
-	for _, p := range new.Ports {
-		n := fmt.Sprintf("%s/%d", p.IBDevice, p.Port)
-		o := op[n]
-		delete(op, n)
-		add("port", n, "state", o.State, p.State, p.Reason.Text)
-		add("port", n, "physical", o.PhysState, p.PhysState, "")
-		add("port", n, "SM LID", fmt.Sprint(o.SMLID), fmt.Sprint(p.SMLID), "")
-		add("port", n, "P_Keys", strings.Join(o.PKeys, " "), strings.Join(p.PKeys, " "), "")
-	}
-	for n, o := range op {
-		add("port", n, "state", o.State, "gone", "")
-	}
-	os := map[string]smctl.Status{}
-	for _, s := range old.SubnetManagers {
-		os[s.PortGUID] = s
-	}
-	for _, s := range new.SubnetManagers {
-		o := os[s.PortGUID]
-		add("subnet-manager", fmt.Sprintf("sm %s/%d", s.IBDevice, s.Port), "phase", string(o.Phase), string(s.Phase), s.Reason)
-	}
-	slices.SortStableFunc(out, func(a, b event) int { return strings.Compare(a.Kind+a.Name, b.Kind+b.Name) })
-	return out
-}
 
 const operStates = "missing, off, no-carrier, dormant, degraded-carrier, carrier, degraded, enslaved, routable"
 
@@ -323,22 +170,13 @@ func (a *app) waitOnline(ctx context.Context, g goal, p *progress) ([]answer.Lac
 			tick = t.C
 		}
 	}
-	w, err := filewatch.New(slog.New(slog.DiscardHandler))
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	dir := a.path(stateDir)
+	changed, err := watchReport(ctx, dir)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	dir, changed := a.path(stateDir), make(chan struct{}, 1)
-	w.Add(dir)
-	go w.Run(ctx, func(fsnotify.Event) bool {
-		w.Add(dir) // it comes with the daemon, and may go with it
-		select {
-		case changed <- struct{}{}:
-		default:
-		}
-		return false
-	}, nil)
 	for {
 		var missing []answer.Lacking
 		var online bool
@@ -366,6 +204,25 @@ func (a *app) waitOnline(ctx context.Context, g goal, p *progress) ([]answer.Lac
 		case <-changed:
 		}
 	}
+}
+
+// watchReport reports until ctx ends that the daemon's files in dir have changed.
+func watchReport(ctx context.Context, dir string) (<-chan struct{}, error) {
+	w, err := filewatch.New(slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	changed := make(chan struct{}, 1)
+	w.Add(dir)
+	go w.Run(ctx, func(fsnotify.Event) bool {
+		w.Add(dir) // it comes with the daemon, and may go with it
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+		return false
+	}, nil)
+	return changed, nil
 }
 
 // waitingFor is what is missing, in a line.

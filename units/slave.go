@@ -55,4 +55,22 @@ func (p *parser) checkOwnName() {
 				"%s is the link of [Match], whose child needs another name", x.Name.V)
 		}
 	}
+	p.u.VLANs = slices.DeleteFunc(p.u.VLANs, func(v VLAN) bool {
+		bad := v.Name.Set && own(v.Name.V)
+		if bad {
+			p.at(v.Kind.Section(), "Name").problem(v.Name.Pos, Warning, notUsed,
+				"%s is the link of [Match], and an interface on it needs another name", v.Name.V)
+		}
+		return bad
+	})
+	for _, x := range []struct {
+		section, key string
+		name         *Value[string]
+	}{{"VRF", "Name", &p.u.VRF.Name}, {"Network", "VRF", &p.u.Network.VRF}} {
+		if x.name.Set && own(x.name.V) {
+			p.at(x.section, x.key).problem(x.name.Pos, Warning, "the link is in no VRF",
+				"%s is the link of [Match] and cannot be in itself; write another name", x.name.V)
+			p.u.VRF, *x.name = VRF{}, Value[string]{}
+		}
+	}
 }

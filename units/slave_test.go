@@ -48,4 +48,10 @@ func TestOwnName(t *testing.T) {
 	if len(problems) != 2 || u.Bond.Name.Set || problems[0].Pos.Line != 4 || problems[1].Pos.Line != 7 {
 		t.Error(problems)
 	}
+	for _, text := range []string{"[VRF]\nName=e0\nTable=100\n", "[Network]\nVRF=e0\n", "[VLAN]\nName=e0\nId=7\n", "[MACVLAN]\nName=e0\n"} {
+		u, problems := VerifyFile("/a.ibnetwork", []byte("[Match]\nName=e0\n"+text))
+		if vrf, _ := u.VRFName(); len(problems) != 1 || problems[0].Pos.Line != 4 || vrf != "" || len(u.VLANs) > 0 {
+			t.Errorf("%s: %v, VRF %q, %v", text, problems, vrf, u.VLANs)
+		}
+	}
 }

@@ -22,7 +22,7 @@ func classifyDNS(name string, err error) (verdict, link.Reason) {
 	switch e.Name {
 	case "org.freedesktop.resolve1.LinkBusy":
 		return verdictGiveUp, say("write DNS= and Domains= into the .network file, or take "+name+" from systemd-networkd there: Unmanaged=yes",
-			"%s is managed by systemd-networkd, whose name servers count (%s)", name, e.Error())
+			"%s is managed by systemd-networkd, whose name servers have precedence (%s)", name, e.Error())
 	case "org.freedesktop.resolve1.NoSuchLink":
 		return verdictRetry, say("resolvectl status "+name, "it does not know %s yet (%s)", name, e.Error())
 	case "org.freedesktop.DBus.Error.UnknownMethod":

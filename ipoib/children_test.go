@@ -279,7 +279,7 @@ func TestPlan(t *testing.T) {
 			"#   then: ip link set ib0 type ipoib mode connected\n" +
 			"#   next: write Mode=auto to accept datagram: its MTU is 4092 at most, where the group of the partition has an MTU of " +
 			"4096 (MTUBytes=max)\n" +
-			"# blocked: ib0: asked 65520, datagram mode takes at most 4092; more needs connected mode\n" +
+			"# blocked: ib0: wanted 65520, datagram mode takes at most 4092; more needs connected mode\n" +
 			"#   then: ip link set ib0 mtu 65520\n" +
 			"#   next: write MTUBytes=max: the link has no connected mode\n"},
 		{name: "OK the same with a driver that can be told", unit: "[IPoIB]\nMode=connected\n", addr: udAddr,
@@ -304,7 +304,7 @@ func TestPlan(t *testing.T) {
 		{name: "bad more than connected mode takes", unit: "[Link]\nMTUBytes=65521\n[IPoIB]\nMode=connected\n", want: "" +
 			"ip link set ib0 type ipoib mode connected\n" +
 			"ip link set ib0 mtu 65520\n" +
-			"# blocked: ib0: asked 65521, connected mode takes at most 65520\n" +
+			"# blocked: ib0: wanted 65521, connected mode takes at most 65520\n" +
 			"#   then: ip link set ib0 mtu 65521\n" +
 			"#   next: write MTUBytes=max\n"},
 		{name: "OK the multicast filter", unit: "[IPoIB]\nIgnoreUserspaceMulticastGroups=yes\n", want: "ip link set ib0 type ipoib umcast 1\n"},

@@ -206,14 +206,14 @@ func planMTU(b *link.Builder, index int, w Want) {
 	if asked > limit {
 		if mode == ib.ModeDatagram {
 			a.Why = link.Reason{Code: link.CodeMTUMode,
-				Text: fmt.Sprintf("asked %d, datagram mode takes at most %d; more needs connected mode", asked, limit),
+				Text: fmt.Sprintf("wanted %d, datagram mode takes at most %d; more needs connected mode", asked, limit),
 				Next: "write Mode=connected in [IPoIB], or MTUBytes=max"}
 			if !l.HWAddr.SupportsConnected() {
 				a.Why.Next = "write MTUBytes=max: the link has no connected mode"
 			}
 		} else {
 			a.Why = link.Reason{Code: link.CodeMTUAdapter,
-				Text: fmt.Sprintf("asked %d, connected mode takes at most %d", asked, limit), Next: "write MTUBytes=max"}
+				Text: fmt.Sprintf("wanted %d, connected mode takes at most %d", asked, limit), Next: "write MTUBytes=max"}
 		}
 		b.Block(t, link.SetMTU{On: t, MTU: asked}, false, a.Why)
 		asked = limit
@@ -224,7 +224,7 @@ func planMTU(b *link.Builder, index int, w Want) {
 			if !m.Max && a.Why.Code == link.CodeNone {
 				a.Why = link.Reason{
 					Code: link.CodeMTUAdapter,
-					Text: fmt.Sprintf("asked %d, the adapter refuses more than a smaller MTU (%s)", asked, b.Delayed[link.DelayKey(op)].Text),
+					Text: fmt.Sprintf("wanted %d, the adapter refuses more than a smaller MTU (%s)", asked, b.Delayed[link.DelayKey(op)].Text),
 					Next: "write MTUBytes=max to take the largest that it allows",
 				}
 				b.Block(t, op, false, a.Why)
@@ -251,14 +251,14 @@ func planMTU(b *link.Builder, index int, w Want) {
 func groupReason(asked int, l *link.Link, s *link.Snapshot) link.Reason {
 	if !l.Carrier() {
 		return link.Reason{Code: link.CodeMTUGroup,
-			Text: fmt.Sprintf("asked %d, it is %d until the broadcast group is joined, whose MTU the subnet manager sets", asked, l.MTU)}
+			Text: fmt.Sprintf("wanted %d, it is %d until the broadcast group is joined, whose MTU the subnet manager sets", asked, l.MTU)}
 	}
 	next := ""
 	if _, p := s.PortOf(l); p != nil {
 		next = p.MTUStep(l.IPoIB.PKey)
 	}
 	return link.Reason{Code: link.CodeMTUGroup,
-		Text: fmt.Sprintf("asked %d, the fabric's broadcast group allows %d (group MTU %d; the subnet manager sets it)",
+		Text: fmt.Sprintf("wanted %d, the fabric's broadcast group allows %d (group MTU %d; the subnet manager sets it)",
 			asked, l.MTU, l.MTU+ib.IPoIBEncap),
 		Next: next}
 }

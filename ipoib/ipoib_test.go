@@ -59,7 +59,7 @@ func TestMTU(t *testing.T) {
 		{name: "OK the group allows less, and that is " +
 			"known", mtu: 2044, flags: link.FlagUp | link.FlagLowerUp, want: units.MTU{Bytes: 4092}, rec: &link.LinkRecord{Ifindex: 4,
 			AskedMTU: 4092, GotMTU: 2044},
-			why: link.CodeMTUGroup, inText: "asked 4092, the fabric's broadcast group allows 2044 (group MTU 2048; the subnet manager sets it)"},
+			why: link.CodeMTUGroup, inText: "wanted 4092, the fabric's broadcast group allows 2044 (group MTU 2048; the subnet manager sets it)"},
 		{name: "OK max takes what the group allows without a " +
 			"word", mtu: 2044, flags: link.FlagUp | link.FlagLowerUp, want: units.MTU{Max: true}, rec: &link.LinkRecord{Ifindex: 4,
 			AskedMTU: 4092, GotMTU: 2044}},
@@ -73,7 +73,7 @@ func TestMTU(t *testing.T) {
 			"again", mtu: 4092, flags: link.FlagUp | link.FlagLowerUp, want: units.MTU{Bytes: 2044}, rec: &link.LinkRecord{Ifindex: 4,
 			AskedMTU: 2044, GotMTU: 4092}, ops: "ip link set ib0 mtu 2044"},
 		{name: "bad more than datagram takes", mtu: 2044, want: units.MTU{Bytes: 65520}, ops: "ip link set ib0 mtu " +
-			"4092", why: link.CodeMTUMode, inText: "asked 65520"},
+			"4092", why: link.CodeMTUMode, inText: "wanted 65520"},
 		{name: "OK max on an adapter that takes 2K", mtu: 1020, want: units.MTU{Max: true}, delayed: refused(4092),
 			ops: "ip link set ib0 mtu 2044"},
 		{name: "bad a number on an adapter that takes 2K", mtu: 1020, want: units.MTU{Bytes: 4092}, delayed: refused(4092),

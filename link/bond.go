@@ -342,7 +342,7 @@ func notSlave(s *Snapshot, l, m *Link) Reason {
 			Next: "ip link delete " + x.Name}
 	case l.IsInfiniBand() && m.Bond.Mode != uint8(units.BondActiveBackup):
 		return Reason{Code: CodeUnsupported,
-			Text: fmt.Sprintf("%s has another mode than active-backup (%d), the only one that the kernel has for IPoIB", m.Name, m.Bond.Mode),
+			Text: fmt.Sprintf("%s has mode %d: the kernel bonds IPoIB links in mode active-backup only", m.Name, m.Bond.Mode),
 			Next: fmt.Sprintf("ip link set %s down; ip link set %s type bond mode active-backup", m.Name, m.Name)}
 	case len(slaves) > 0 && slaves[0].Type != l.Type:
 		return Reason{Code: CodeUnsupported,

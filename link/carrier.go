@@ -56,7 +56,7 @@ func CarrierReason(s *Snapshot, l *Link) Reason {
 	if p.Manager.Silent {
 		return Reason{Code: CodeNoSM, Text: what + fmt.Sprintf("the subnet manager at LID %d does not answer", uint16(p.SMLID)),
 			Next: p.Manager.startStep(port,
-				fmt.Sprintf("start a subnet manager: ibnetctl sm start %s; ibnetctl diagnose %s asks it again", port, port))}
+				fmt.Sprintf("start a subnet manager: ibnetctl sm start %s; ibnetctl diagnose %s queries it again", port, port))}
 	}
 	return Reason{Code: CodeJoin, Text: what + "the subnet manager has not answered yet, has no such group, or refused the join",
 		Next: fmt.Sprintf(

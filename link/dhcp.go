@@ -184,7 +184,7 @@ func planLease(b *Builder, l *Link, u *units.Unit, d *DHCP, six, needed bool, wa
 	if six {
 		a = Attribute{Name: "DHCPv6", Wanted: "ipv6"}
 		if !u.AsksDHCPv6() {
-			a.Wanted = "as routers say"
+			a.Wanted = "as routers advertise"
 		}
 	}
 	if d == nil {
@@ -321,7 +321,7 @@ func (d *DHCP) reason(l *Link, six bool) Reason {
 		r.Text = "ARP probes show whether another host uses the address that the DHCP server gave"
 		r.Next = ""
 	case d.State == DHCPRequesting || d.State == DHCPRebooting:
-		r.Text = fmt.Sprintf("the %s server is asked to confirm an address", name)
+		r.Text = fmt.Sprintf("requesting the %s server to confirm an address", name)
 		r.Next = ""
 	default:
 		r.Text = fmt.Sprintf("searching for a %s server", name)

@@ -114,7 +114,7 @@ func vrfMaker(b *Builder, name string, unit func(int) *units.Unit) *units.Unit {
 func keepVRF(b *Builder, m *Link, u *units.Unit, unit func(int) *units.Unit) Reason {
 	if by := b.Model.snap.askedBy(m, unit); by != nil {
 		return Reason{Code: CodeRefused,
-			Text: fmt.Sprintf("%s has the table %d, as the unit of %s asks; this one asks for %d", m.Name, m.VRF.Table, by.Name, u.VRF.Table.V),
+			Text: fmt.Sprintf("%s has table %d, as the unit of %s has it; this unit has Table=%d", m.Name, m.VRF.Table, by.Name, u.VRF.Table.V),
 			Next: fmt.Sprintf("write the same Table= as in %s, or another Name=", unit(by.Index).Path)}
 	}
 	if !b.Record.MadeMaster(m) {

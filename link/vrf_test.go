@@ -77,7 +77,7 @@ func TestVRFTablesDiffer(t *testing.T) {
 	s.Links[2].Master = 0
 	b := NewBuilder(s, &Record{Links: []*LinkRecord{{Ifindex: 12, Name: "red", VRF: true}}}, nil)
 	PlanVRF(b, 5, of(7), func(i int) *units.Unit { return of(map[int]uint32{4: 100, 5: 7}[i]) })
-	if len(b.Plan.Steps) != 0 || len(b.Plan.Blocked) != 1 || !strings.Contains(b.Plan.Blocked[0].Reason.Text, "as the unit of ib0 asks") {
+	if len(b.Plan.Steps) != 0 || len(b.Plan.Blocked) != 1 || !strings.Contains(b.Plan.Blocked[0].Reason.Text, "as the unit of ib0 has it") {
 		t.Errorf("%s", b.Plan)
 	}
 }
@@ -177,7 +177,7 @@ func TestVRFKeptByAnyUnit(t *testing.T) {
 	rec := &Record{Links: []*LinkRecord{{Ifindex: 12, Name: "red", VRF: true}}}
 	b := NewBuilder(s, rec, nil)
 	PlanVRF(b, 9, of(7), func(i int) *units.Unit { return map[int]*units.Unit{4: join, 5: of(100), 9: of(7)}[i] })
-	if len(b.Plan.Steps) != 0 || len(b.Plan.Blocked) != 1 || !strings.Contains(b.Plan.Blocked[0].Reason.Text, "as the unit of ib1 asks") {
+	if len(b.Plan.Steps) != 0 || len(b.Plan.Blocked) != 1 || !strings.Contains(b.Plan.Blocked[0].Reason.Text, "as the unit of ib1 has it") {
 		t.Errorf("%s", b.Plan)
 	}
 	// Nor is a second VRF with the same table.

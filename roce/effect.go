@@ -35,17 +35,17 @@ func (o SetVFs) Effect(s *link.Snapshot) string {
 	if o.Old == 0 {
 		if l, ok := s.Link(o.On.Ifindex); ok && l.Driver == "mlx5_core" && !l.IsInfiniBand() {
 			if bond, ok := s.Link(l.Master); ok && bond.Bond != nil {
-				return fmt.Sprintf("RoCE LAG of %s ends, which mlx5 does not have with virtual functions: its RDMA device goes", bond.Name)
+				return fmt.Sprintf("RoCE LAG of %s ends, which mlx5 does not have with virtual functions: its RDMA device is removed", bond.Name)
 			}
 		}
 		return ""
 	}
-	return fmt.Sprintf("all %d virtual functions of %s go, with their users", o.Old, o.On)
+	return fmt.Sprintf("all %d virtual functions of %s are removed, and what uses them is interrupted", o.Old, o.On)
 }
 
 // Effect implements link.Effecter.
 func (o SetPortType) Effect(*link.Snapshot) string {
-	return "the RDMA device and the interfaces of the card go and come back"
+	return "the RDMA device and the interfaces of the card are removed and created again"
 }
 
 // Effect implements link.Effecter.

@@ -27,7 +27,7 @@ func (p *planner) pfc(r *units.RoCE, d *DCB) {
 		if d.PFCCap != 0 && n > int(d.PFCCap) {
 			p.block(a, op, link.Reason{
 				Code: link.CodeUnsupported,
-				Text: fmt.Sprintf("asked %d priorities with flow control, %s has %d", n, p.l.Name, d.PFCCap),
+				Text: fmt.Sprintf("wanted %d priorities with flow control, %s has %d", n, p.l.Name, d.PFCCap),
 				Next: "write fewer in PFC=",
 			})
 			return

@@ -115,7 +115,7 @@ func (p *indexer) plan() {
 			Code: CodeGIDInUse,
 			Text: fmt.Sprintf("index %d of %s is empty but cannot be used yet: something that the kernel does not list still uses the GID "+
 				"that was removed from it", p.want, p.where),
-			Next: "end the programs that use " + p.roceOn.IBDevice + " (rdma resource show); will retry now and then",
+			Next: "end the programs that use " + p.roceOn.IBDevice + " (rdma resource show); will retry within a minute",
 		}, true)
 		return
 	}
@@ -176,7 +176,7 @@ func (p *indexer) unreachable(why *link.Reason) bool {
 			"index %d of %s belongs to a default GID; that of an address can have %d and more", p.want, p.where, first+n-1)
 	case p.port.GIDSlots != 0 && p.want >= p.port.GIDSlots:
 		return say(link.CodeUnsupported, fmt.Sprintf("write GIDIndex=%d", first+n-1),
-			"the GID table of %s ends at index %d, asked %d", p.where, p.port.GIDSlots-1, p.want)
+			"the GID table of %s ends at index %d, wanted %d", p.where, p.port.GIDSlots-1, p.want)
 	case (p.want-first)%n != n-1:
 		up := p.want + n - 1 - (p.want-first)%n
 		next := fmt.Sprintf("write GIDIndex=%d or %d", up-n, up)
@@ -358,7 +358,7 @@ func (p *indexer) occupied(ip netip.Addr) link.Reason {
 	e, used := p.port.GIDAt(p.want)
 	if !used {
 		why.Text = fmt.Sprintf("%s cannot be moved to index %d of %s: the entries below it leave an odd one free, or an address of another "+
-			"program in the same subnet would go with it", ip, p.want, p.where)
+			"program in the same subnet would be removed with it", ip, p.want, p.where)
 		why.Next = fmt.Sprintf("sysctl -w net.ipv4.conf.%s.promote_secondaries=1, or remove the addresses of other programs from the link",
 			strings.ReplaceAll(p.l.Name, ".", "/"))
 		return why
@@ -372,7 +372,7 @@ func (p *indexer) occupied(ip netip.Addr) link.Reason {
 			del := fmt.Sprintf("ip address delete %s dev %s", x.Prefix, l.Name)
 			switch {
 			case p.pinned(l, x):
-				why.Text = fmt.Sprintf("index %d of %s is that of %s of %s, whose unit asks for it too", p.want, p.where, e.IP(), l.Name)
+				why.Text = fmt.Sprintf("index %d of %s belongs to %s of %s, whose unit also sets it", p.want, p.where, e.IP(), l.Name)
 				why.Next = "write another GIDIndex= in one of the units"
 				return why
 			case x.Flags&link.AddrPermanent == 0 && x.Prefix.Addr().Is6():

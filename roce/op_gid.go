@@ -138,5 +138,5 @@ func (o MoveGID) Effect(*link.Snapshot) string {
 	for _, m := range o.Move {
 		ips = append(ips, m.Address.Prefix.Addr().String())
 	}
-	return fmt.Sprintf("%s goes and comes back: what uses it is interrupted", strings.Join(ips, ", "))
+	return fmt.Sprintf("%s is removed and added again: what uses it is interrupted", strings.Join(ips, ", "))
 }

@@ -91,7 +91,7 @@ func (p *planner) inUse(pt *PortType) (why, next string) {
 // function of mlx5 has one port, and the functions of a card are its ports.
 func (p *planner) firmware(want, now units.PortType) link.Reason {
 	d, _ := p.b.Base.Device(p.on.IBDevice)
-	text := fmt.Sprintf("%s is %s, asked %s", p.on, layerWord(now), layerWord(want))
+	text := fmt.Sprintf("%s is %s, wanted %s", p.on, layerWord(now), layerWord(want))
 	if d == nil || d.Driver != "mlx5_core" {
 		driver := p.l.Driver
 		if d != nil && d.Driver != "" {
@@ -157,7 +157,7 @@ func (p *planner) nodeDesc() {
 		if want != *have {
 			a.Why = link.Reason{
 				Code: CodeOtherNDD,
-				Text: fmt.Sprintf("%s runs and keeps the node description of %s: it is left to it", p.st.NodeDescBy, p.on.IBDevice),
+				Text: fmt.Sprintf("%s runs and sets the node description of %s: ibnetworkd leaves it unchanged", p.st.NodeDescBy, p.on.IBDevice),
 				Next: "systemctl disable --now " + p.st.NodeDescBy,
 			}
 		}

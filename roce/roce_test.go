@@ -276,7 +276,7 @@ func TestPlans(t *testing.T) {
 			change: storage,
 			ops:    []string{"ip link set dev storage type vlan reorder_hdr on gvrp on egress-qos-map 3:0 5:5"}},
 		{name: "bad VLAN of another tag", index: eth0, text: "[VLAN]\nId=7\nName=storage\nProtocol=802.1ad\n", change: storage,
-			blocked: []string{"storage has tags of another protocol than 802.1ad, and was not made by ibnetworkd / ip link delete " +
+			blocked: []string{"storage has tags of a protocol other than 802.1ad, and was not made by ibnetworkd / ip link delete " +
 				"storage, or write another Name= in [VLAN]"}},
 		{name: "OK macvlan", index: eth0, text: "[MACVLAN]\nName=job0\nMode=bridge\nMTUBytes=1400\n",
 			change: func(s *link.Snapshot, _ *State) { s.Links[0].HWAddr, _ = ib.ParseHWAddr("02:00:00:00:00:05") },
@@ -309,13 +309,13 @@ func TestPlans(t *testing.T) {
 		{name: "bad VLAN name", index: eth0, text: "[VLAN]\nId=7\nName=ib0\n", blocked: []string{"a link ib0 exists and is not of kind " +
 			"vlan on eth0 / write another Name= in [VLAN]"}},
 		{name: "bad firmware's type", index: eth0, text: "[Port]\nType=ib\n",
-			blocked: []string{"eth0 is Ethernet, asked InfiniBand: on this card the type is a setting of the firmware, which takes " +
+			blocked: []string{"eth0 is Ethernet, wanted InfiniBand: on this card the type is a setting of the firmware, which takes " +
 				"effect after a reset / mstconfig -d 0000:3b:00.1 set LINK_TYPE_P2=1, then mstfwreset -d 0000:3b:00.1 reset, or reboot; a " +
 				"board on which mstconfig has no LINK_TYPE_P1 has one type only"}},
 		{name: "bad firmware's type of a virtual function", index: eth0, text: "[Port]\nType=ib\n", change: func(s *link.Snapshot, _ *State) {
 			d, _ := s.Device("mlx5_0")
 			d.Virtual, d.Parent = true, "0000:3b:00.5"
-		}, blocked: []string{"eth0 is Ethernet, asked InfiniBand: mlx5_0 is a virtual function, whose type is that of its card's " +
+		}, blocked: []string{"eth0 is Ethernet, wanted InfiniBand: mlx5_0 is a virtual function, whose type is that of its card's " +
 			"port / remove Type=, and write it in the unit of the physical function"}},
 		{name: "OK node description", index: eth0, text: "[Port]\nNodeDescription=%H %d\n", ops: []string{"echo 'node7 mlx5_0' > " +
 			"/sys/class/infiniband/mlx5_0/node_desc"}},
@@ -327,7 +327,7 @@ func TestPlans(t *testing.T) {
 		{name: "OK virtual functions", index: eth0, text: "[VirtualFunctions]\nCount=4\nAutoprobe=no\n", ops: []string{
 			"echo 0 > /sys/bus/pci/devices/0000:3b:00.1/sriov_drivers_autoprobe", "echo 4 > /sys/bus/pci/devices/0000:3b:00.1/sriov_numvfs"}},
 		{name: "bad too many functions", index: eth0, text: "[VirtualFunctions]\nCount=9\n",
-			blocked: []string{"asked 9 virtual functions, eth0 has at most 8 / mstconfig -d 0000:3b:00.1 set NUM_OF_VFS=9, then reboot"}},
+			blocked: []string{"wanted 9 virtual functions, eth0 has at most 8 / mstconfig -d 0000:3b:00.1 set NUM_OF_VFS=9, then reboot"}},
 
 		{name: "bad keys of Ethernet on InfiniBand", index: ib0, silent: true,
 			text: "[SoftRoCE]\n[VLAN]\nId=7\n[MACVLAN]\nName=x\n[RoCE]\nPFC=3\n"},

@@ -64,7 +64,7 @@ func (p *planner) vfCount(s *SRIOV, want int) bool {
 		p.block(
 			a,
 			op,
-			link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("asked %d virtual functions, %s has at most %d", want, p.on, s.Total),
+			link.Reason{Code: link.CodeUnsupported, Text: fmt.Sprintf("wanted %d virtual functions, %s has at most %d", want, p.on, s.Total),
 				Next: fmt.Sprintf("mstconfig -d %s set NUM_OF_VFS=%d, then reboot", s.Dev, want)},
 		)
 		return true

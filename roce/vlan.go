@@ -80,7 +80,7 @@ func (p *planner) leaves(c *link.Link) bool {
 func (p *planner) otherTag(name string, v *units.VLAN, c *link.VLAN) link.Reason {
 	why := link.Reason{
 		Code: link.CodeNameTaken,
-		Text: fmt.Sprintf("%s is VLAN %d of %s, asked %d, and was not made by ibnetworkd", name, c.ID, p.l.Name, v.Id.V),
+		Text: fmt.Sprintf("%s is VLAN %d of %s, wanted %d, and was not made by ibnetworkd", name, c.ID, p.l.Name, v.Id.V),
 		Next: "ip link delete " + name + ", or write another Name= in [" + v.Kind.Section() + "]",
 	}
 	switch {
@@ -88,7 +88,7 @@ func (p *planner) otherTag(name string, v *units.VLAN, c *link.VLAN) link.Reason
 		why.Text = fmt.Sprintf("%s has Mode=%s, which the kernel does not change to %s, and was not made by ibnetworkd", name,
 			units.MACVLANMode(c.Mode), v.MACVLANMode.V)
 	case c.ID == v.Id.V:
-		why.Text = fmt.Sprintf("%s has tags of another protocol than %s, and was not made by ibnetworkd", name, v.Protocol.Or(units.VLAN8021Q))
+		why.Text = fmt.Sprintf("%s has tags of a protocol other than %s, and was not made by ibnetworkd", name, v.Protocol.Or(units.VLAN8021Q))
 	}
 	return why
 }

@@ -44,7 +44,7 @@ func barred(p Port) Decision {
 		return dec(PhaseSettling, "", "%s: PCI VPD not read yet", p.IBDev)
 	case BarUnknown:
 		return dec(PhaseBlocked, fmt.Sprintf("dmesg | grep -i vpd; od -c /sys/class/infiniband/%s/device/vpd", p.IBDev),
-			"the PCI VPD of %s, which says whether it manages NVSwitches, cannot be read", p.IBDev)
+			"the PCI VPD of %s, which shows whether it manages NVSwitches, cannot be read", p.IBDev)
 	case BarOmniPath:
 		return dec(PhaseOmniPath, "run opafm on one host of the fabric: systemctl enable --now opafm",
 			"%v is an Omni-Path port: its fabric needs Omni-Path's fabric manager, not an InfiniBand subnet manager", p)

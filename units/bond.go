@@ -171,7 +171,7 @@ func (p *parser) checkBond() {
 	if n := u.Network.Bond; n.Set && b.Name.Set {
 		if n.V != b.Name.V {
 			p.at("Network", "Bond").problem(n.Pos, Warning, "Name= of [Bond] is used",
-				"Bond=%s is another bond than Name=%s (%s)", n.V, b.Name.V, b.Name.Pos)
+				"Bond=%s is not the bond of Name=%s (%s)", n.V, b.Name.V, b.Name.Pos)
 		}
 		u.Network.Bond = Value[string]{}
 	}

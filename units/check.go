@@ -372,7 +372,7 @@ func (p *parser) checkGateways() {
 		}
 		if !ok {
 			p.at("Route", "Gateway").problem(r.Gateway.Pos, Warning, "the route is kept and the kernel may refuse it",
-				"gateway %s is in none of the unit's networks; write GatewayOnLink=yes if the link reaches it all the same", r.Gateway.V)
+				"gateway %s is in none of the unit's networks; write GatewayOnLink=yes if the link reaches it nevertheless", r.Gateway.V)
 		}
 	}
 }
@@ -386,7 +386,7 @@ func (p *parser) rule(x *RoutingPolicyRule) bool {
 		v4, _ := x.Families()
 		if x.Family.V == FamilyBoth || (x.Family.V == FamilyIPv4) != v4 {
 			p.at("RoutingPolicyRule", "Family").problem(x.Family.Pos, Warning, notUsed,
-				"Family=%s does not go with the addresses in From= and To=", x.Family.V)
+				"Family=%s does not match the addresses in From= and To=", x.Family.V)
 			return false
 		}
 	}

@@ -144,7 +144,7 @@ func parseDUIDData(s string) (DUIDData, error) {
 
 func parseDUIDType(s string) (DUIDType, error) {
 	if t, after, ok := strings.Cut(s, ":"); ok && t == "link-layer-time" {
-		return 0, fmt.Errorf("%q: the time %q belongs into DUIDRawData=, with the hardware type before it and the address after it",
+		return 0, fmt.Errorf("%q: the time %q belongs in DUIDRawData=, with the hardware type before it and the address after it",
 			ib.Clip(s), ib.Clip(after))
 	}
 	return parseWord(duidWords, s)

@@ -158,7 +158,7 @@ var foreignKeys = map[string]string{
 	"DHCPv4.DUIDType":                        "write the identifier with ClientIdentifier=0x",
 	"DHCPv4.DUIDRawData":                     "write the identifier with ClientIdentifier=0x",
 	"DHCPv4.RapidCommit":                     "leases are always requested by four messages",
-	"DHCPv4.MaxAttempts":                     "the client goes on until there is a lease",
+	"DHCPv4.MaxAttempts":                     "the client continues until there is a lease",
 	"DHCPv6.UseHostname":                     noHostname,
 	"DHCPv6.UseDelegatedPrefix":              noPD,
 	"DHCPv6.PrefixDelegationHint":            noPD,

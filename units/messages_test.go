@@ -63,7 +63,7 @@ func TestMessages(t *testing.T) {
 		"[Network]\nAddress=10.3.%4.%3/16": `"10.3.%4.%3/16" has no address; the assignment is ignored; write ` +
 			`10.3.{LINK.4}.{LINK.3}/16, where LINK is the link with those octets, or {host} for the number in the host name`,
 		"[Network]\nPrimarySlave=yes":               `PrimarySlave= needs Bond=, or [Bond] with Name=; it has no effect`,
-		"[Bond]\nName=bond0\n[Network]\nBond=bond1": `Bond=bond1 is another bond than Name=bond0 (a.ibnetwork:4:6); Name= of [Bond] is used`,
+		"[Bond]\nName=bond0\n[Network]\nBond=bond1": `Bond=bond1 is not the bond of Name=bond0 (a.ibnetwork:4:6); Name= of [Bond] is used`,
 		"[Network]\nMACVLAN=mv0": `[Network] MACVLAN=: a key of systemd-networkd: the kernel refuses it on IPoIB, where [Partition] makes ` +
 			`a further interface; for a RoCE link write a [MACVLAN] section with Name=`,
 		"[MACVLAN]\nMode=bridge": `[MACVLAN] has no Name=; the section is not used`,

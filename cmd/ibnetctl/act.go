@@ -104,8 +104,8 @@ func notApplied(d *api.Description, names []string) (errs []error) {
 func (a *app) renewCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "renew LINK...", Short: "ask the DHCP servers of a link again", Args: cobra.MinimumNArgs(1),
-		Long: "Asks the DHCP servers of each named link now: to renew its lease, or to give it one. The links have DHCP= " +
-			"in [Network] of their units, or a router has asked for DHCPv6. `ibnetctl status LINK` shows the lease. " + patternHelp + ".",
+		Long: "Sends a request to the DHCP servers of each named link now, to renew its lease or to get one. The links have DHCP= " +
+			"in [Network] of their units, or a router has requested DHCPv6. `ibnetctl status LINK` shows the lease. " + patternHelp + ".",
 		ValidArgsFunction: a.completeLinks,
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.eachLink(cmd, "Renew", args) },
 	}

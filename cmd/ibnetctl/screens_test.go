@@ -37,7 +37,7 @@ func cluster() *api.Description {
 	waits := "port mlx5_1/1 is Initializing: no subnet manager has answered (SM LID 0)"
 	start := "start a subnet manager on one node of this fabric: ibnetctl sm start, or systemctl start opensm"
 	manager := link.Port{Manager: link.Manager{Ours: true, Builtin: true, Unit: "/etc/systemd/network/10-ib.ibnetwork"}}
-	group := link.Reason{Code: link.CodeMTUGroup, Text: "asked 4092, the fabric's broadcast group allows 2044 (group MTU 2048; the " +
+	group := link.Reason{Code: link.CodeMTUGroup, Text: "wanted 4092, the fabric's broadcast group allows 2044 (group MTU 2048; the " +
 		"subnet manager sets it)", Next: manager.MTUStep(0xffff)}
 	return &api.Description{Schema: api.DescriptionSchema, Source: "ibnetworkd", Online: "partial",
 		Ports: []link.PortStatus{

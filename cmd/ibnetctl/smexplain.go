@@ -164,7 +164,7 @@ func (x *explainedPaths) partitionWords(f *fabric.Fabric) string {
 // recordWords is what a PathRecord says.
 func (x *explainedPaths) recordWords(r *fabricRoutes) string {
 	if !x.hasRecord {
-		return "none: a program that asks for a path gets an error"
+		return "none: a program that queries a path gets an error"
 	}
 	m := x.record
 	var out []string

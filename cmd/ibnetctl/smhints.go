@@ -160,7 +160,7 @@ func masterOf(ctx context.Context, conn probe.Conn, f *fabric.Fabric, query rout
 		}
 	}
 	if at == fabric.None {
-		return nil, "the port does not say which subnet manager it follows: " + files, nil
+		return nil, "the port does not report its subnet manager: " + files, nil
 	}
 	switch m, problem := query(ctx, f.Ports[at].GUID); {
 	case m != nil && m.State == "Master":

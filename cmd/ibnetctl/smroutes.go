@@ -133,7 +133,7 @@ func (a *app) livePort(ctx context.Context, name string) (dev string, num int, e
 	}
 	i := slices.IndexFunc(d.Ports, func(p link.PortStatus) bool { return p.LinkLayer == "InfiniBand" && p.PhysState == "LinkUp" })
 	if i < 0 {
-		return "", 0, fail(exitNoSuch, "no InfiniBand port of this host has a link; to work on a recorded fabric: --file")
+		return "", 0, fail(exitNoSuch, "no InfiniBand port of this host has a link; to use a recorded fabric: --file")
 	}
 	return d.Ports[i].IBDevice, d.Ports[i].Port, nil
 }

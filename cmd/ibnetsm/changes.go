@@ -18,7 +18,7 @@ import (
 func (d *daemon) reload() error {
 	if d.begun.logFile != "" {
 		if err := d.logTo.open(d.begun); err != nil {
-			d.log.Error("the log file cannot be opened again, the former one stays", "err", err)
+			d.log.Error("the log file cannot be opened again, the previous one stays in use", "err", err)
 		}
 	}
 	opts, err := d.opts.withSettings()
@@ -32,8 +32,8 @@ func (d *daemon) reload() error {
 		err = opts.canStart(d.log)
 	}
 	if err != nil {
-		d.log.Error("the settings cannot be used, the former ones stay", "err", err)
-		d.status.problem(firstLine(err) + ": the former settings stay")
+		d.log.Error("the settings cannot be used, the previous ones stay in force", "err", err)
+		d.status.problem(firstLine(err) + ": the previous settings stay in force")
 		d.manager.Resweep(false, "SIGHUP")
 		return nil
 	}
@@ -49,7 +49,7 @@ func (d *daemon) reload() error {
 			d.log.Info("settings changed that need a restart", "options", changed)
 			return errRestart
 		}
-		d.log.Warn("settings changed that need a restart, the former ones stay; restart ibnetsm to apply them", "options", changed)
+		d.log.Warn("settings changed that need a restart, the previous ones stay in force; restart ibnetsm to apply them", "options", changed)
 		d.status.problem("restart ibnetsm to apply: " + changed)
 	}
 	next = applied(*was, next) // also for a port that appears later

@@ -244,7 +244,7 @@ func TestReloadKeepsSettingsThatCannotStart(t *testing.T) {
 		if d.config.Load() != before || d.level.Level() == slog.LevelDebug {
 			t.Errorf("%q is in use", bad)
 		}
-		if !strings.Contains(d.status.note, "the former settings stay") {
+		if !strings.Contains(d.status.note, "the previous settings stay in force") {
 			t.Errorf("%q: status %q", bad, d.status.note)
 		}
 	}
@@ -268,7 +268,7 @@ func TestReloadKeepsSettingsThatCannotStart(t *testing.T) {
 	if c := d.config.Load(); c.Priority != 7 || c.Window != 8 || c.LMC != 0 || c.SMKey != 1 {
 		t.Errorf("in use are %+v", c)
 	}
-	for _, want := range []string{`level=WARN msg="settings changed that need a restart, the former ones stay; restart ibnetsm to apply them" ` +
+	for _, want := range []string{`level=WARN msg="settings changed that need a restart, the previous ones stay in force; restart ibnetsm to apply them" ` +
 		`options="lmc, sm-key"`, "priority=7"} {
 		if !strings.Contains(log.String(), want) || !strings.Contains(d.status.note, "restart ibnetsm to apply: lmc, sm-key") ||
 			strings.Contains(log.String(), "0x77") {
@@ -312,7 +312,7 @@ func TestLogIsAPipe(t *testing.T) {
 	go func() { done <- [2]error{o.logMistake(), d.reload()} }()
 	select {
 	case err := <-done:
-		if err[0] == nil || err[1] != nil || !strings.Contains(string(testkit.ReadFile(t, dir+"/was")), "the former one stays") {
+		if err[0] == nil || err[1] != nil || !strings.Contains(string(testkit.ReadFile(t, dir+"/was")), "the previous one stays in use") {
 			t.Error(err)
 		}
 	case <-time.After(10 * time.Second):

@@ -71,7 +71,7 @@ func TestHints(t *testing.T) {
 	if err := os.Remove(roots); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.reload(); err != nil || !strings.HasSuffix(d.status.note, ": the former settings stay") {
+	if err := d.reload(); err != nil || !strings.HasSuffix(d.status.note, ": the previous settings stay in force") {
 		t.Errorf("%v, status %q", err, d.status.note)
 	}
 	has(d, 1, 1)

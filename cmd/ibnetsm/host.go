@@ -75,7 +75,7 @@ func (h *umadHost) barred(p serve.Port) bool {
 		h.bars[p] = why != ""
 	}
 	if why != "" && h.logged[p] != why {
-		h.log.Warn("the port is left out; to use it all the same: --port-guid or --device", "ibdev", p.Device, "port", p.Num, "why", why)
+		h.log.Warn("the port is left out; to use it nevertheless: --port-guid or --device", "ibdev", p.Device, "port", p.Num, "why", why)
 	}
 	h.logged[p] = why
 	return why != ""
@@ -106,7 +106,7 @@ func (h *umadHost) Open(p serve.Port) (transport.Transport, error) {
 		return nil, err
 	}
 	if n, of := t.SendAgents(); n < of {
-		h.log.Warn("the kernel gives fewer agents to send SMPs: sweeps of a fabric that loses SMPs may take longer",
+		h.log.Warn("the kernel registers fewer agents for SMPs: sweeps of a fabric that loses SMPs may take longer",
 			"ibdev", p.Device, "port", p.Num, "agents", n, "of", of)
 	}
 	return t, nil

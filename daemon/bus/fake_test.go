@@ -103,7 +103,7 @@ func ib0() link.Status {
 		State: link.StateConfigured, Oper: units.OperRoutable, Carrier: true, Required: true, Online: true,
 		Attributes: []link.Attribute{{Name: "Mode", Wanted: "datagram", Actual: "datagram"},
 			{Name: "MTUBytes", Wanted: "4092", Actual: "2044",
-				Why: link.Reason{Code: link.CodeMTUGroup, Text: "asked 4092, the fabric's broadcast group allows 2044", Next: "ask for mtu=5"}}},
+				Why: link.Reason{Code: link.CodeMTUGroup, Text: "wanted 4092, the fabric's broadcast group allows 2044", Next: "ask for mtu=5"}}},
 		Addresses: []string{"192.168.151.1/24"}}
 }
 

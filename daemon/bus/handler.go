@@ -130,7 +130,7 @@ func (c *caller) find(iface, name string) (call, error) {
 	exists := c.iface != "" || len(c.s.children(c.path)) > 0
 	c.s.mu.Unlock()
 	if !exists {
-		return nil, busconn.Refusal("org.freedesktop.DBus.Error.UnknownObject", "there is no object %s", c.path)
+		return nil, busconn.Refusal("org.freedesktop.DBus.Error.UnknownObject", "no object %s", c.path)
 	}
 	has := []string{"org.freedesktop.DBus.Introspectable"}
 	if c.iface != "" {
@@ -420,7 +420,7 @@ func onLink(f func(context.Context, *caller, string) error) func(context.Context
 		}
 		c.s.mu.Unlock()
 		if name == "" {
-			return busconn.Refusal(api.ErrNoSuchLink, "the link has gone")
+			return busconn.Refusal(api.ErrNoSuchLink, "the link is gone")
 		}
 		return f(ctx, c, name)
 	}
@@ -437,7 +437,7 @@ func onSM(f func(context.Context, *caller, string, int) error) func(context.Cont
 		}
 		c.s.mu.Unlock()
 		if dev == "" {
-			return busconn.Refusal(api.ErrNoSuchPort, "the port has gone")
+			return busconn.Refusal(api.ErrNoSuchPort, "the port is gone")
 		}
 		return f(ctx, c, dev, port)
 	}

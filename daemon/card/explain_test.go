@@ -103,7 +103,7 @@ func TestExplainVLAN(t *testing.T) {
 }
 
 func TestBack(t *testing.T) {
-	if got := back("GUID", unix.EIO); got != "the former GUID could not be put back (input/output error)" {
+	if got := back("GUID", unix.EIO); got != "the previous GUID could not be restored (input/output error)" {
 		t.Error(got)
 	}
 }

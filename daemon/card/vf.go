@@ -25,7 +25,7 @@ func (e *NotTaken) Error() string { return fmt.Sprintf("%s: %s; %s", e.What, e.W
 // back are the words for what became of the former value.
 func back(what string, err error) string {
 	if err != nil {
-		return fmt.Sprintf("the former %s could not be put back (%v)", what, err)
+		return fmt.Sprintf("the previous %s could not be restored (%v)", what, err)
 	}
 	return "the former " + what + " is back"
 }

@@ -180,7 +180,7 @@ func (l *Loader) reason(m wanted, err error) link.Reason {
 		r.Text = fmt.Sprintf("the module %s (Load=, %s) cannot be loaded: %v", m.name, m.pos, err)
 	case !l.cfg.Present(m.name):
 		// systemd's modprobe@.service does not fail.
-		r.Text = fmt.Sprintf("the module %s (Load=, %s) is not there after modprobe has run: "+
+		r.Text = fmt.Sprintf("the module %s (Load=, %s) does not exist after modprobe has run: "+
 			"this kernel lacks it, or the name is an alias or built in", m.name, m.pos)
 	default:
 		return link.Reason{}

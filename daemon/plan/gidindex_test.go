@@ -228,7 +228,7 @@ func TestGIDIndex(t *testing.T) {
 		{name: "bad a default GID", index: 1, want: "belongs to a default GID"},
 		{name: "bad RoCE v1", index: 4, want: "index 4 of mlx5_0/1 has entries of RoCE v1", next: "write GIDIndex=3 or 5"},
 		{name: "bad RoCE v1 behind the default GIDs", index: 2, want: "index 2 of mlx5_0/1 has entries of RoCE v1", next: "write GIDIndex=3"},
-		{name: "bad beyond the table", index: 65, want: "ends at index 63, asked 65"},
+		{name: "bad beyond the table", index: 65, want: "ends at index 63, wanted 65"},
 		{name: "bad no RoCE v2", index: 3, kernel: newKernel(1), want: "mlx5_0/1 has no RoCE v2"},
 		{name: "bad a queue pair has it", index: 3, want: users, before: func(k *kernel) {
 			k.add("eth0", address("10.9.0.1/24"))

@@ -350,7 +350,7 @@ func planPlainMTU(b *link.Builder, index int, u *units.Unit) {
 	case l.MaxMTU != 0 && want > l.MaxMTU:
 		a.Why = link.Reason{
 			Code: link.CodeMTUAdapter,
-			Text: fmt.Sprintf("asked %d, %s takes at most %d", want, l.Name, l.MaxMTU),
+			Text: fmt.Sprintf("wanted %d, %s takes at most %d", want, l.Name, l.MaxMTU),
 			Next: "write MTUBytes=max",
 		}
 		b.Block(op.On, op, false, a.Why)

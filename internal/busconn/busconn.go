@@ -80,7 +80,7 @@ func Join(ctx context.Context, c Config) (*Conn, error) {
 	}
 	if err := conn.Hello(); err != nil {
 		_ = conn.Close()
-		return nil, fmt.Errorf("say hello to the bus: %w", err)
+		return nil, fmt.Errorf("register with the bus: %w", err)
 	}
 	return &Conn{conn, s}, nil
 }
@@ -373,7 +373,7 @@ func (s *socket) check(h *Header, length uint64) (*answer, error) {
 		return refuse("UnknownMethod", "%s has no method %s", peerInterface, h.Member)
 	}
 	if s.cfg.Handler == nil {
-		return refuse("UnknownObject", "there is no object %s", h.Path)
+		return refuse("UnknownObject", "no object %s", h.Path)
 	}
 	if strings.Trim(h.Signature, "sv") != "" {
 		if s.cfg.Explain != nil {
@@ -391,7 +391,7 @@ func (s *socket) check(h *Header, length uint64) (*answer, error) {
 		return nil, err
 	}
 	if _, ok := readStrings(h.order, b[length:], h.Signature); !ok {
-		return refuse("InvalidArgs", "the arguments are not what their signature %q says, with strings as variants", h.Signature)
+		return refuse("InvalidArgs", "the arguments do not match their signature %q, with strings as variants", h.Signature)
 	}
 	return nil, nil
 }

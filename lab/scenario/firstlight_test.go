@@ -73,7 +73,7 @@ func TestGroupMTU(t *testing.T) {
 		why              []string
 	}{
 		{"4K fabric", "Default=0x7fff, ipoib, mtu=5 : ALL=full;\n", 4092, nil},
-		{"2K fabric", "Default=0x7fff, ipoib, mtu=4 : ALL=full;\n", 2044, []string{"asked 4092", "2044", "group MTU 2048", "subnet manager"}},
+		{"2K fabric", "Default=0x7fff, ipoib, mtu=4 : ALL=full;\n", 2044, []string{"wanted 4092", "2044", "group MTU 2048", "subnet manager"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			lab.Run(t, lab.Config{Userland: lab.Debian, Bins: []string{ibnetworkd, ibnetctl}}, func(g *lab.G) {

@@ -467,7 +467,7 @@ func TestModulesOfUnits(t *testing.T) {
 		g.WaitFor(time.Minute, func() string {
 			out, _ := g.Try("journalctl", "--no-pager", "-o", "cat", "-u", "ibnetworkd")
 			for _, w := range []string{"loaded a module module=nvme-rdma", "the module rdma-link-rxe (Load=, " +
-				"/etc/systemd/network/50-modules.ibnetwork:2:32) is not there after modprobe has run", "the module no_such_module (Load="} {
+				"/etc/systemd/network/50-modules.ibnetwork:2:32) does not exist after modprobe has run", "the module no_such_module (Load="} {
 				if !strings.Contains(out, w) {
 					return fmt.Sprintf("the journal lacks %q:\n%s", w, out)
 				}

@@ -120,7 +120,7 @@ func (m *message) read(b []byte) error {
 			return nil
 		}
 		if len(b) < 2 || len(b) < 2+int(b[1]) {
-			return fmt.Errorf("option %d is cut", code)
+			return fmt.Errorf("option %d is truncated", code)
 		}
 		value := b[2 : 2+int(b[1])]
 		m.options[code] = append(m.options[code][:len(m.options[code]):len(m.options[code])], value...)

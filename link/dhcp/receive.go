@@ -109,7 +109,7 @@ func (c *Client) acknowledged(now time.Duration, m *message) {
 	case link.DHCPRebinding:
 		address = c.lease.Address.Addr()
 	default:
-		c.contradictory("an acknowledgement that was not asked for")
+		c.contradictory("an acknowledgement that was not requested")
 		return
 	}
 	l, err := m.grant(seconds(c.sent))
@@ -117,11 +117,11 @@ func (c *Client) acknowledged(now time.Duration, m *message) {
 	case err != nil:
 		c.contradictory(err.Error())
 	case l.Address.Addr() != address:
-		c.contradictory("the acknowledgement of " + l.Address.Addr().String() + ", " + address.String() + " was asked for")
+		c.contradictory("the acknowledgement of " + l.Address.Addr().String() + ", " + address.String() + " was requested")
 	case server.IsValid() && l.Server != server:
 		c.drops.Foreign++
 	case l.Over(seconds(now)):
-		c.contradictory("the lease has ended before it came")
+		c.contradictory("the lease ended before it arrived")
 	case c.cfg.Probe && c.lease == nil:
 		c.lease, c.probed, c.probes, c.state = nil, l, 0, link.DHCPProbing
 		c.deadline = now + arp.Between(c.rnd, 0, arp.ProbeWait)
@@ -144,7 +144,7 @@ func (c *Client) refuse(now time.Duration, m *message) {
 		c.contradictory("a refusal without one server identifier")
 		return
 	case c.state == link.DHCPSelecting:
-		c.contradictory("a refusal that was not asked for")
+		c.contradictory("a refusal that was not requested")
 		return
 	case c.state == link.DHCPRequesting && server != c.offer.Server, c.state == link.DHCPRenewing && server != c.lease.Server:
 		c.drops.Foreign++

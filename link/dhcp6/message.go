@@ -108,7 +108,7 @@ func decodeOptions(b []byte) (options, error) {
 	out, err := splitOptions(b)
 	for i, o := range out {
 		if slices.Contains(alone, o.code) && out[:i].has(o.code) {
-			return nil, fmt.Errorf("option %d comes twice", o.code)
+			return nil, fmt.Errorf("option %d is duplicate", o.code)
 		}
 	}
 	return out, err
@@ -118,12 +118,12 @@ func decodeOptions(b []byte) (options, error) {
 func splitOptions(b []byte) (out options, err error) {
 	for len(b) > 0 {
 		if len(b) < 4 {
-			return nil, errors.New("an option is cut")
+			return nil, errors.New("an option is truncated")
 		}
 		o := option{code: binary.BigEndian.Uint16(b)}
 		n := int(binary.BigEndian.Uint16(b[2:]))
 		if b = b[4:]; n > len(b) {
-			return nil, fmt.Errorf("option %d is cut", o.code)
+			return nil, fmt.Errorf("option %d is truncated", o.code)
 		}
 		o.value, b = b[:n:n], b[n:]
 		out = append(out, o)

@@ -39,7 +39,7 @@ func (c *Client) Packet(now time.Duration, b []byte, checked bool) []dhcp.Send {
 		if c.state == link.DHCPSelecting {
 			c.offered(now, m, id, from)
 		} else {
-			c.contradictory("an advertisement that was not asked for")
+			c.contradictory("an advertisement that was not requested")
 		}
 	case typeReply:
 		c.replied(now, m, id, from)
@@ -132,7 +132,7 @@ func (c *Client) replied(now time.Duration, m *message, id string, from netip.Ad
 	case c.state == link.DHCPRebooting:
 		c.confirmed(now, m, from)
 	case c.state == link.DHCPSelecting && (!c.cfg.RapidCommit || !m.opts.has(optRapidCommit)):
-		c.contradictory("a reply that was not asked for")
+		c.contradictory("a reply that was not requested")
 	case c.state == link.DHCPRequesting && id != c.offer.ServerID, c.state == link.DHCPRenewing && id != c.lease.ServerID:
 		c.drops.Foreign++
 	default:
@@ -209,7 +209,7 @@ func (c *Client) granted(now time.Duration, m *message, id string, from netip.Ad
 		c.lease = nil
 		c.wait(now)
 	case l.Over(seconds(now)):
-		c.contradictory("the lease has ended before it came")
+		c.contradictory("the lease ended before it arrived")
 	default:
 		l.Server, l.ServerID = from, id
 		m.information(l)

@@ -132,7 +132,7 @@ func TestAnswersInWords(t *testing.T) {
 	h.bind()
 	h.wait(1500 * time.Second)
 	h.hear(typeAdvertise, nil)
-	if d := h.c.Drops(); d.Contradictory != 1 || d.Last != "an advertisement that was not asked for" {
+	if d := h.c.Drops(); d.Contradictory != 1 || d.Last != "an advertisement that was not requested" {
 		t.Errorf("%+v", d)
 	}
 	h.hear(typeReply, func(a *answer) { a.life = [4]uint32{} })

@@ -81,7 +81,7 @@ type distrust struct {
 
 // The reasons of Distrust.
 const (
-	HidesKey = "hides an SM_Key of its own"
+	HidesKey = "has a secret SM_Key of its own"
 	Refused  = "refused the subnet"
 )
 

@@ -124,14 +124,14 @@ func (s *Subnet) copyRegistrations(ctx context.Context, version uint64) error {
 			return ctx.Err()
 		case b == nil:
 			s.copied.again = time.Now().Add(copyPause)
-			s.warnOnce("copy", "the registrations of the master are not copied, a takeover asks hosts to register again", "why", err)
+			s.warnOnce("copy", "the registrations of the master are not copied, after a takeover hosts must register again", "why", err)
 			return nil
 		}
 		answers[i] = b
 	}
 	regs, err := sa.ParseRegistrations(answers)
 	if err != nil {
-		s.warnOnce("copy", "the registrations of the master are not copied, a takeover asks hosts to register again", "why", err)
+		s.warnOnce("copy", "the registrations of the master are not copied, after a takeover hosts must register again", "why", err)
 		s.copied.again = time.Now().Add(copyPause)
 		return nil
 	}
@@ -208,7 +208,7 @@ func (w *sweep) restore() {
 	}
 	changes, err := s.served.admin.Restore(c.at, c.regs, w.f)
 	if err != nil {
-		s.log.Warn("the former master's registrations cannot be used", "why", err)
+		s.log.Warn("the previous master's registrations cannot be used", "why", err)
 		return
 	}
 	for _, b := range changes.GUIDs { // which it may not have written
@@ -226,5 +226,5 @@ func (w *sweep) restore() {
 			asked++
 		}
 	}
-	s.log.Info("serving with the former master's registrations", "memberships", c.regs.Members(), "asked_to_register", asked)
+	s.log.Info("serving with the previous master's registrations", "memberships", c.regs.Members(), "asked_to_register", asked)
 }

@@ -129,7 +129,7 @@ func (w *sweep) route(ctx context.Context) error {
 			w.have.lanes = r.lanes
 		}
 		if r.lack != nil {
-			s.warnOnce("layers", "routing does without service levels", "why", r.lack)
+			s.warnOnce("layers", "routing uses no service levels", "why", r.lack)
 		}
 		if r.err != nil {
 			s.log.Error("no routes", "err", r.err)

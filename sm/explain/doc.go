@@ -93,7 +93,7 @@ func Compute(f *fabric.Fabric, opt Options, previous *Routes) (*Routes, error) {
 			if err := r.build(seen, ro); err != nil {
 				return nil, err
 			}
-			r.Warnings = append(r.Warnings, fmt.Sprintf("routing does without service levels: %v", lack))
+			r.Warnings = append(r.Warnings, fmt.Sprintf("routing uses no service levels: %v", lack))
 		}
 		r.VL = func(_, out int32, sl ib.SL) ib.VL { return t.SLtoVL(out)[sl&15] }
 	}

@@ -107,7 +107,7 @@ func ParseLIDs(file string, b []byte) (out []LIDs, err error) {
 		}
 		switch {
 		case n != x.LMC.Count() || int(x.LID)%n != 0:
-			l.fail(1, "LIDs %d to %d are no range of 1, 2, 4 to 128 LIDs that begins at a multiple of their number", x.LID, last)
+			l.fail(1, "LIDs %d to %d are not a range of 1, 2, 4 to 128 LIDs that begins at a multiple of their number", x.LID, last)
 		case ports[x.GUID] != 0:
 			l.fail(0, "port %v has LIDs in line %d already", x.GUID, ports[x.GUID])
 		case first[x.LID] != 0:
@@ -196,7 +196,7 @@ func (l *line) guid(word int) ib.GUID {
 		l.fail(word, "%v", err)
 		return 0
 	case g == 0:
-		l.fail(word, "0 is no GUID")
+		l.fail(word, "0 is not a GUID")
 	}
 	return g
 }

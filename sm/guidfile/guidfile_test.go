@@ -51,7 +51,7 @@ func TestMistakes(t *testing.T) {
 		text, want string
 	}{
 		{list, "\n  spine\n", `f:2:3: GUID "spine"`},
-		{list, "0x1\n0x0\n", "f:2:1: 0 is no GUID"},
+		{list, "0x1\n0x0\n", "f:2:1: 0 is not a GUID"},
 		{list, "x\n0x0\n", "f:1:1: GUID \"x\": "},
 		{list, strings.Repeat("#", guidfile.MaxFileSize+1), "f:1:1: the file has 8388609 bytes; at most 8388608 are read"},
 		{weights, "0x1 1\n", "f:1:5: want the GUID of a switch, a port number and a weight"},
@@ -63,9 +63,9 @@ func TestMistakes(t *testing.T) {
 		{lids, "0x1 0x1 0x1\n\n0x1 0x2 0x2\n", "f:3:1: port 0x0000000000000001 has LIDs in line 1 already"},
 		{lids, "0x1 0x4 0x7\n0x2 0x4 0x4\n", "f:2:5: LID 4 belongs to the port of line 1 already"},
 		{lids, "0x1 0x4 0x7\n0x2 0x6 0x6\n", "f:1:5: of LIDs 4 to 7 only the first is used: LID 6 belongs to the port of line 2"},
-		{lids, "0x1 0x4 0x6\n", "f:1:5: LIDs 4 to 6 are no range of 1, 2, 4 to 128"},
-		{lids, "0x1 0x5 0x6\n", "f:1:5: LIDs 5 to 6 are no range"},
-		{lids, "0x1 9 8\n", "f:1:5: LIDs 9 to 8 are no range"},
+		{lids, "0x1 0x4 0x6\n", "f:1:5: LIDs 4 to 6 are not a range of 1, 2, 4 to 128"},
+		{lids, "0x1 0x5 0x6\n", "f:1:5: LIDs 5 to 6 are not a range"},
+		{lids, "0x1 9 8\n", "f:1:5: LIDs 9 to 8 are not a range"},
 		{lids, "0x1 0x0 0xc000\n", `f:1:5: "0x0" is not a unicast LID, 1 to 0xbfff`},
 		{lids, "0x1 0x1\n", "f:1:5: want a port GUID, its first and its last LID"},
 	} {

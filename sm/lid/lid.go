@@ -293,7 +293,7 @@ func Unmarshal(file string, b []byte) (Memory, error) {
 	}
 	body, sum, ok := bytes.Cut(b, []byte("\ncrc32 "))
 	if !ok {
-		return nil, fmt.Errorf("%s: no checksum line: the file was cut short", file)
+		return nil, fmt.Errorf("%s: no checksum line: the file is truncated", file)
 	}
 	body = b[:len(body)+1]
 	if want := fmt.Sprintf("%08x", crc32.ChecksumIEEE(body)); strings.TrimSpace(string(sum)) != want {

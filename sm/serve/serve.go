@@ -105,7 +105,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			return err
 		} else if m.Wait > 0 && time.Since(alone) >= m.Wait {
 			if err == nil {
-				err = errors.New("the port is not there")
+				err = errors.New("the port does not exist")
 			}
 			return fmt.Errorf("no port could be opened for %v: %w", m.Wait, err)
 		}

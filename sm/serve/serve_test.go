@@ -239,7 +239,7 @@ func TestManagerGivesUp(t *testing.T) {
 			t.Errorf("cannot be opened: %v after %v", err, took)
 		}
 		took, err = run(&host{}, 1, 15*time.Second)
-		if err == nil || !strings.Contains(err.Error(), "the port is not there") || took > 20*time.Second {
+		if err == nil || !strings.Contains(err.Error(), "the port does not exist") || took > 20*time.Second {
 			t.Errorf("not there: %v after %v", err, took)
 		}
 		// Without a limit, and of ports that were not named, it waits.

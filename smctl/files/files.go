@@ -45,7 +45,7 @@ const (
 	keptOpenSM  = "a running opensm is not reloaded, one that starts uses the default partition"
 	keptNames   = "the names that can be read are used"
 	keptPolicy  = "a running subnet manager keeps the policy that it has, one that starts uses none"
-	keptGUIDs   = "a running subnet manager keeps what it has read, one that starts does without"
+	keptGUIDs   = "a running subnet manager keeps what it has read, one that starts does not use the file"
 	keptLines   = "the other lines are used"
 	keptEngine  = "a running subnet manager stays, none is started"
 	keptRouting = "the next engine in the list is used, or the one that fits the subnet"

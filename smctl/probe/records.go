@@ -327,7 +327,7 @@ func records(ctx context.Context, c Conn) (*Found, error) {
 	case f.SMPort == fabric.None:
 		return nil, noRecords("the subnet administrator at LID %d has no record of this port", uint16(lid))
 	case hidden > 0:
-		return nil, noRecords("the subnet administrator at LID %d does not say what is connected to %d ports that are up", uint16(lid), hidden)
+		return nil, noRecords("the subnet administrator at LID %d does not report what is connected to %d ports that are up", uint16(lid), hidden)
 	}
 	found := &Found{Fabric: f, Managers: t.managersOf(), SA: lid}
 	if !slices.ContainsFunc(found.Managers, func(s smctl.SMInfo) bool { return s.LID == lid }) {
@@ -351,7 +351,7 @@ func own(ctx context.Context, c Conn, attr mad.AttrID) (*[64]byte, error) {
 	defer cancel()
 	q, err := exchange(limit, c, &p)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil || err == nil && q == nil {
-		return nil, noRecords("the port does not say where its subnet manager is")
+		return nil, noRecords("the port does not report its subnet manager")
 	}
 	if err != nil {
 		return nil, err

@@ -94,7 +94,7 @@ func TestTopologyFallsBack(t *testing.T) {
 			}
 		}}
 		got, err := Topology(t.Context(), c, false)
-		if err != nil || got.SA != 0 || !strings.Contains(got.Why, "does not say what is connected to") || got.Fabric.Links() != f.Links() {
+		if err != nil || got.SA != 0 || !strings.Contains(got.Why, "does not report what is connected to") || got.Fabric.Links() != f.Links() {
 			t.Errorf("without link records: %+v, %v", got, err)
 		}
 		c.edit = func(p *transport.Packet) {

@@ -249,7 +249,7 @@ func TestEveryBranch(t *testing.T) {
 		{"bad group not joined", func(in *Input) { l(in).Flags = link.FlagUp }, "multicast group", link.CodeJoin},
 		{"bad MTU", func(in *Input) {
 			st(in).Attributes[1] = link.Attribute{Name: "MTUBytes", Wanted: "4092", Actual: "2044",
-				Why: link.Reason{Code: link.CodeMTUGroup, Text: "asked 4092, the group allows 2044"}}
+				Why: link.Reason{Code: link.CodeMTUGroup, Text: "wanted 4092, the group allows 2044"}}
 		}, "MTU", link.CodeMTUGroup},
 		{"bad connected mode", func(in *Input) {
 			st(in).Attributes[0] = link.Attribute{Name: "Mode", Wanted: "connected", Actual: "datagram",

@@ -17,7 +17,7 @@ type dhcpKey struct {
 // Reasons for keys about DHCP.
 const (
 	whyNoDHCPKey     = "[%s] has no key for it"
-	whyAskAlways     = "ibnetworkd asks until a server answers"
+	whyAskAlways     = "ibnetworkd sends requests until a server answers"
 	whyUnused        = "ibnetworkd uses no host name of a lease without UseHostname=yes"
 	whyNetworkdAlone = "netplan gives it to systemd-networkd alone"
 	whyNoDHCP        = "for DHCP, which the link does not use"

@@ -342,7 +342,7 @@ func (im *importer) ifcfgKeys(d *draft, v variables) {
 			if ifcfgYes(a.value) {
 				a.unneeded("implied by the other lines")
 			} else {
-				a.left("the other lines make it one all the same")
+				a.left("the other lines make it one nevertheless")
 			}
 		case a.key == "BONDING_OPTS":
 			d.bondOptions(a.value, a.item)

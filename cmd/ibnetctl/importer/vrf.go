@@ -31,7 +31,7 @@ type vrf struct {
 const whyVRFOwn = "for the VRF's own interface: write it into the unit of a link in the VRF"
 
 // whyRouteOfVRF is why a route of a VRF is not converted.
-const whyRouteOfVRF = "the links in the VRF do not say which of them reaches the gateway: write [Route] into the unit of that link"
+const whyRouteOfVRF = "the configuration does not show which link of the VRF reaches the gateway: write [Route] into the unit of that link"
 
 // outside notes that a link that is no IPoIB link, or the file of one, is in what may
 // be a VRF.

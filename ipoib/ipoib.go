@@ -113,7 +113,7 @@ func planMode(b *link.Builder, index int, w Want) {
 		if m == units.ModeAuto {
 			want, op.Mode = ib.ModeDatagram, ib.ModeDatagram
 		} else {
-			a.Why = NoConnected(b.Base, l)
+			a.Why = noConnected(b.Base, l)
 			b.Block(op.On, op, false, a.Why)
 			return
 		}
@@ -130,9 +130,9 @@ func planMode(b *link.Builder, index int, w Want) {
 	}
 }
 
-// NoConnected is the reason why a link stays in datagram mode although
+// noConnected is the reason why a link stays in datagram mode although
 // connected mode is asked for.
-func NoConnected(s *link.Snapshot, l *link.Link) link.Reason {
+func noConnected(s *link.Snapshot, l *link.Link) link.Reason {
 	most := s.MaxDatagram(l)
 	next := fmt.Sprintf(
 		"write Mode=auto to accept datagram: its MTU is %d at most, where the group of the partition has an MTU of %d (MTUBytes=max)",

@@ -220,11 +220,11 @@ func addressWait(b *Builder, index int, u *units.Unit) (Reason, bool) {
 	if l.IPoIB == nil || l.Carrier() || withoutCarrier(u) {
 		return Reason{}, false
 	}
-	if PortReady(b.Base, l) {
+	if portReady(b.Base, l) {
 		return Reason{}, false
 	}
 	// What is set already stays when the port goes; nothing new comes.
-	return CarrierReason(b.Base, l), true
+	return carrierReason(b.Base, l), true
 }
 
 func withoutCarrier(u *units.Unit) bool {
@@ -246,7 +246,7 @@ func (a Address) String() string {
 		b.WriteString(" label " + a.Label)
 	}
 	if a.Scope != 0 {
-		b.WriteString(" scope " + ScopeName(a.Scope))
+		b.WriteString(" scope " + scopeName(a.Scope))
 	}
 	if a.Metric != 0 {
 		fmt.Fprintf(&b, " metric %d", a.Metric)

@@ -347,7 +347,7 @@ func notSlave(s *Snapshot, l, m *Link) Reason {
 	case len(slaves) > 0 && slaves[0].Type != l.Type:
 		return Reason{Code: CodeUnsupported,
 			Text: fmt.Sprintf("%s is a bond of links of another type (%s is %s, %s is %s)",
-				m.Name, slaves[0].Name, TypeName(slaves[0].Type), l.Name, TypeName(l.Type)),
+				m.Name, slaves[0].Name, typeName(slaves[0].Type), l.Name, typeName(l.Type)),
 			Next: "write another Name= in [Bond]"}
 	case l.IPoIB != nil && l.IPoIB.Mode == 0 && m.MTU > s.MaxDatagram(l):
 		return Reason{Code: CodeMTUMode,

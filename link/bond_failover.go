@@ -115,7 +115,7 @@ func planPartner(b *Builder, l *Link) {
 // speaks against it. active may be nil.
 func notBackup(s *Snapshot, bond, active, backup *Link) Reason {
 	fails := fmt.Sprintf("a failover of %s to %s would fail: ", bond.Name, backup.Name)
-	if why := CarrierReason(s, backup); why != (Reason{}) {
+	if why := carrierReason(s, backup); why != (Reason{}) {
 		return Reason{Code: CodeFailover, Text: fails + why.Text, Next: why.Next}
 	}
 	if backup.MTU < bond.MTU {

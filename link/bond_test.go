@@ -68,7 +68,7 @@ func TestCarrierOfBond(t *testing.T) {
 		s := bonded(t)
 		s.Links[1].Master, s.Links[2].Master = slaves, slaves
 		s.Links[4].Flags &^= FlagLowerUp
-		if got := CarrierReason(s, &s.Links[4]).Text; got != want {
+		if got := carrierReason(s, &s.Links[4]).Text; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

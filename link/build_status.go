@@ -8,8 +8,8 @@ import (
 	"ibnetworkd/units"
 )
 
-// OperOf is the operational state of a link, as networkctl would say it.
-func OperOf(l *Link) units.OperState {
+// operOf is the operational state of a link, as networkctl would say it.
+func operOf(l *Link) units.OperState {
 	switch {
 	case !l.Up():
 		return units.OperOff
@@ -68,11 +68,11 @@ func BuildStatus(in StatusInput) Status {
 	l := in.Link
 	st := Status{
 		Name: l.Name, Ifindex: l.Index, Kind: l.Kind, IBDevice: l.IBDevice, Port: l.Port, HWAddr: l.HWAddr.String(),
-		MadeByUs: in.Made, Carrier: l.Carrier(), Oper: OperOf(l), Attributes: in.Attributes,
+		MadeByUs: in.Made, Carrier: l.Carrier(), Oper: operOf(l), Attributes: in.Attributes,
 		IPv4State: addressState(l, netip.Addr.Is4), IPv6State: addressState(l, netip.Addr.Is6),
 	}
 	if st.Kind == "" {
-		st.Kind = TypeName(l.Type)
+		st.Kind = typeName(l.Type)
 	}
 	if in.Unit != nil && in.Unit.UsesDHCP() {
 		st.DHCP = l.DHCP
@@ -150,7 +150,7 @@ func BuildStatus(in StatusInput) Status {
 		st.State = StateConfigured
 	}
 	if l.IPoIB != nil && l.Up() && !l.Carrier() {
-		add(CarrierReason(in.Snapshot, l))
+		add(carrierReason(in.Snapshot, l))
 	}
 	if in.Made && in.Unit == nil && l.Bond != nil && !l.Up() {
 		add(Reason{Code: CodeNoUnit, Next: "ibnetctl edit 10-" + l.Name,
@@ -219,7 +219,7 @@ func buildPortStatus(s *Snapshot, d *Device, p *Port) PortStatus {
 	st := PortStatus{
 		IBDevice: d.Name, Port: p.Num, LinkLayer: p.Layer.String(), State: p.State.String(), PhysState: p.Phys.String(),
 		LID: uint16(p.LID), SMLID: uint16(p.SMLID), PortGUID: p.GUID.String(), NodeGUID: d.NodeGUID.String(), Rate: p.Rate,
-		Reason: PortReason(d, p),
+		Reason: portReason(d, p),
 	}
 	if p.SubnetPrefix != 0 {
 		st.SubnetPrefix = fmt.Sprintf("0x%016x", p.SubnetPrefix)

@@ -7,10 +7,10 @@ import (
 	"ibnetworkd/ib"
 )
 
-// CarrierReason returns why an IPoIB link that is up has no carrier, with the next
+// carrierReason returns why an IPoIB link that is up has no carrier, with the next
 // step. It is zero for a link that has, and for one of another kind whose port
 // says nothing.
-func CarrierReason(s *Snapshot, l *Link) Reason {
+func carrierReason(s *Snapshot, l *Link) Reason {
 	if l.Carrier() {
 		return Reason{}
 	}
@@ -28,7 +28,7 @@ func CarrierReason(s *Snapshot, l *Link) Reason {
 	if p == nil || l.IPoIB == nil {
 		return Reason{Code: CodeNoCarrier, Text: l.Name + " has no carrier", Next: "check the cable and its other end"}
 	}
-	if r := PortReason(d, p); r != (Reason{}) {
+	if r := portReason(d, p); r != (Reason{}) {
 		return r
 	}
 	port := fmt.Sprintf("%s/%d", d.Name, p.Num)
@@ -66,9 +66,9 @@ func CarrierReason(s *Snapshot, l *Link) Reason {
 		)}
 }
 
-// PortReason returns why an InfiniBand port is not Active, zero if it is (or if it
+// portReason returns why an InfiniBand port is not Active, zero if it is (or if it
 // is none).
-func PortReason(d *Device, p *Port) Reason {
+func portReason(d *Device, p *Port) Reason {
 	if p.Layer != ib.LinkLayerInfiniBand {
 		return Reason{}
 	}

@@ -46,7 +46,7 @@ func TestCarrierReasons(t *testing.T) {
 		s := host(t)
 		s.Links[1].Flags = FlagUp
 		tt.sys(s)
-		r := CarrierReason(s, &s.Links[1])
+		r := carrierReason(s, &s.Links[1])
 		if r.Code != tt.want || r.Next == "" {
 			t.Errorf("%s: %+v", tt.name, r)
 		}
@@ -71,7 +71,7 @@ func TestCarrierReasons(t *testing.T) {
 		}
 	}
 	s := host(t)
-	if r := CarrierReason(s, &s.Links[1]); r != (Reason{}) {
+	if r := carrierReason(s, &s.Links[1]); r != (Reason{}) {
 		t.Errorf("with carrier: %+v", r)
 	}
 }

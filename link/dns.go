@@ -20,7 +20,7 @@ func wantedDNS(u *units.Unit) (op SetDNS, wanted bool) {
 		op.Domains = append(op.Domains, d.V.String())
 	}
 	if v, ok := u.Network.DNSDefaultRoute.Get(); ok {
-		op.Default = TristateOf(&v)
+		op.Default = tristateOf(&v)
 	}
 	op.Resolve = wantedResolve(&u.Network)
 	return op, len(op.Servers)+len(op.Domains) > 0 || op.Default != Unset || len(op.Words()) > 0
@@ -45,7 +45,7 @@ func planDNS(b *Builder, index int, u *units.Unit) {
 	others := append(leased, addAdvertised(&op, u, l)...)
 	linked := b.Base.Host.ResolvConf
 	_, _, whole := op.inFile()
-	why := NoResolved(linked)
+	why := noResolved(linked)
 	if !wanted && len(others) > 0 {
 		wanted, why = true, noResolvedForOthers(others, len(leased) > 0, linked)
 	}
@@ -136,8 +136,8 @@ const (
 	Yes
 )
 
-// TristateOf converts a pointer to a boolean.
-func TristateOf(b *bool) Tristate {
+// tristateOf converts a pointer to a boolean.
+func tristateOf(b *bool) Tristate {
 	switch {
 	case b == nil:
 		return Unset

@@ -15,7 +15,7 @@ func factsOf(s *Snapshot, l *Link) units.Facts {
 		Path:                units.Know(l.Path),
 		Driver:              units.Know(l.Driver),
 		NetDriver:           units.Know(l.NetDriver),
-		Type:                units.Know(TypeName(l.Type)),
+		Type:                units.Know(typeName(l.Type)),
 		Kind:                units.Know(l.Kind),
 		IBDevice:            units.Know(l.IBDevice),
 		Port:                units.Know(l.Port),
@@ -78,8 +78,8 @@ func factsOfPort(s *Snapshot, d *Device, p *Port) units.Facts {
 	return f
 }
 
-// TypeName is networkd's word for a device type (ARPHRD).
-func TypeName(t uint16) string {
+// typeName is networkd's word for a device type (ARPHRD).
+func typeName(t uint16) string {
 	switch t {
 	case 1:
 		return "ether"

@@ -36,11 +36,11 @@ func TestManagerSteps(t *testing.T) {
 	s := &Snapshot{Devices: []Device{{Name: "mlx5_0", Ports: []Port{{Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive,
 		Phys: ib.PhysLinkUp, LID: 3, SMLID: 7, PKeys: []ib.PKey{0xffff}}}}},
 		Links: []Link{{Index: 4, Name: "ib0", Flags: FlagUp, IPoIB: &IPoIB{PKey: 0xffff}, IBDevice: "mlx5_0", Port: 1}}}
-	if r := CarrierReason(s, &s.Links[0]); r.Code != CodeJoin || strings.HasPrefix(r.Next, "give") {
+	if r := carrierReason(s, &s.Links[0]); r.Code != CodeJoin || strings.HasPrefix(r.Next, "give") {
 		t.Errorf("%+v", r)
 	}
 	s.Devices[0].Ports[0].Manager.Silent = true
-	if r := CarrierReason(s, &s.Links[0]); r.Code != CodeNoSM || !strings.HasSuffix(r.Text, "the subnet manager at LID 7 does "+
+	if r := carrierReason(s, &s.Links[0]); r.Code != CodeNoSM || !strings.HasSuffix(r.Text, "the subnet manager at LID 7 does "+
 		"not answer") || strings.Contains(r.Next, "ipoib") {
 		t.Errorf("%+v", r)
 	}

@@ -53,7 +53,7 @@ func (m *Model) ready(l *Link) bool {
 	if l.IPoIB == nil {
 		return true
 	}
-	if !PortReady(m.snap, l) {
+	if !portReady(m.snap, l) {
 		return false
 	}
 	if m.Truth != nil {
@@ -145,9 +145,9 @@ const MaxDatagramMTU = 4092
 // (hfi1, rdma_mtu_from_attr).
 const MaxOmniPathMTU = 10236
 
-// PortReady reports whether the port below an IPoIB link is Active and has the
+// portReady reports whether the port below an IPoIB link is Active and has the
 // link's partition in its table.
-func PortReady(s *Snapshot, l *Link) bool {
+func portReady(s *Snapshot, l *Link) bool {
 	_, p := s.PortOf(l)
 	if p == nil || l.IPoIB == nil {
 		return false

@@ -27,7 +27,7 @@ func (m *Model) setNextHop(l *Link, o SetNextHop) error {
 	case n.Blackhole:
 	case !l.Up() || !l.Carrier():
 		return errDown
-	case !GatewayReachable(l, Route{Gateway: n.Gateway, OnLink: n.OnLink}):
+	case !gatewayReachable(l, Route{Gateway: n.Gateway, OnLink: n.OnLink}):
 		return errUnreach
 	default:
 		n.Ifindex, n.Dev = l.Index, l.Name

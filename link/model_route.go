@@ -89,7 +89,7 @@ func (m *Model) addRoute(l *Link, o AddRoute) error {
 	if o.Route.Dst.Addr().Is6() && !o.Route.overOthers() && !o.Route.nowhere() && l.Sysctl[disableIPv6] == "1" {
 		return errPermission // fib6_nh_init
 	}
-	if !GatewayReachable(l, o.Route) {
+	if !gatewayReachable(l, o.Route) {
 		return errUnreach
 	}
 	if err := m.replaceRoute(o); err != nil {
@@ -147,10 +147,10 @@ func (m *Model) addRouteOver(l *Link, o AddRoute) error {
 	return nil
 }
 
-// GatewayReachable reports whether the kernel would find the gateways of a
+// gatewayReachable reports whether the kernel would find the gateways of a
 // route on the link: in the subnet of an address or behind an on-link route, or
 // link-local, or declared on-link.
-func GatewayReachable(l *Link, r Route) bool {
+func gatewayReachable(l *Link, r Route) bool {
 	if !r.Gateway.IsValid() || r.OnLink || r.Gateway.IsLinkLocalUnicast() && r.Gateway.Is6() {
 		return true
 	}

@@ -338,7 +338,7 @@ func nextHopWait(b *Builder, l *Link, n NextHopObject) (wait bool, why Reason) {
 		return true, Reason{Code: CodeLinkDown, Text: l.Name + " is down: a nexthop needs it up", Next: "ip link set " + l.Name + " up"}
 	case now == nil || !now.Carrier() || !l.Carrier() || b.Model.cycled[l.Index]:
 		// The carrier of IPoIB comes some time after the link is brought up.
-		if why = CarrierReason(b.Base, l); why == (Reason{}) {
+		if why = carrierReason(b.Base, l); why == (Reason{}) {
 			why = Reason{Code: CodeNoCarrier, Text: l.Name + " has no carrier yet: a nexthop needs it"}
 		}
 		return true, why
@@ -347,7 +347,7 @@ func nextHopWait(b *Builder, l *Link, n NextHopObject) (wait bool, why Reason) {
 			return false, why
 		}
 	}
-	if !GatewayReachable(l, Route{Gateway: n.Gateway, OnLink: n.OnLink}) {
+	if !gatewayReachable(l, Route{Gateway: n.Gateway, OnLink: n.OnLink}) {
 		return true, Reason{Code: CodeGatewayUnreached,
 			Text: fmt.Sprintf("gateway %s of nexthop %d is in no subnet of %s", n.Gateway, n.ID, l.Name),
 			Next: "give the link an address of the gateway's subnet, or write OnLink=yes"}

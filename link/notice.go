@@ -285,7 +285,7 @@ func DNSNotices(s *Snapshot, set *units.Set) (out []Notice) {
 	for _, u := range set.Units {
 		op, wanted := wantedDNS(u)
 		if _, _, whole := op.inFile(); wanted && !(whole && s.Host.ResolvConf) {
-			r := NoResolved(s.Host.ResolvConf)
+			r := noResolved(s.Host.ResolvConf)
 			r.Text = u.Name + ": " + r.Text
 			out = append(out, Notice{Unit: u.Path, Reason: r})
 		}

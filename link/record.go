@@ -300,7 +300,7 @@ func (r *Record) Done(op Op) {
 		e := r.of(o.On)
 		e.Neighbors = removeNeighbor(e.Neighbors, o.Neighbor)
 	case DelRule:
-		gone := func(x Rule) bool { return SameRule(x, o.Rule) }
+		gone := func(x Rule) bool { return sameRule(x, o.Rule) }
 		if !slices.ContainsFunc(r.Rules, gone) {
 			// Asked for without a priority.
 			gone = func(x Rule) bool { return x.Fits(o.Rule) }

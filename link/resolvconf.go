@@ -86,9 +86,9 @@ func (o SetDNS) inFile() (servers, search []string, whole bool) {
 	return servers, search, whole
 }
 
-// NoResolved is why settings for systemd-resolved have no effect, or not all, where it does not run; linked says that
+// noResolved is why settings for systemd-resolved have no effect, or not all, where it does not run; linked says that
 // /etc/resolv.conf is ResolvConfFile. The link is configured all the same, as under systemd-networkd.
-func NoResolved(linked bool) Reason {
+func noResolved(linked bool) Reason {
 	if linked {
 		return Reason{Code: CodeNoResolved,
 			Text: "systemd-resolved does not run: only name servers and search domains have an effect, by " + ResolvConfFile,
@@ -108,7 +108,7 @@ func noResolvedForOthers(what []string, leased, linked bool) Reason {
 	if n := len(what) - most; n > 0 {
 		list += fmt.Sprintf(" and %d more", n)
 	}
-	r := NoResolved(linked)
+	r := noResolved(linked)
 	switch {
 	case linked:
 	case leased:

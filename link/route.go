@@ -232,7 +232,7 @@ func planRoute(b *Builder, index int, r Route, rec *LinkRecord, h *deferral) {
 			Text: fmt.Sprintf("the route to %s leads over %s, which does not exist or is down", r.Dst, missingHop(b, r)),
 			Next: "ip link show; correct MultiPathRoute=, or bring that link up",
 		})
-	case !GatewayReachable(l, r):
+	case !gatewayReachable(l, r):
 		block(true, Reason{Code: CodeGatewayUnreached, Text: fmt.Sprintf("gateway %s is in no subnet of %s", r.Gateway, l.Name),
 			Next: "give the link an address of the gateway's subnet, or write GatewayOnLink=yes"})
 	case other != nil && !ours:
@@ -312,7 +312,7 @@ func (r Route) LeadsNowhere() bool { return r.nowhere() }
 func (r Route) text(dev string) string {
 	var b strings.Builder
 	if r.Type != 0 && r.Type != RouteUnicast {
-		b.WriteString(RouteTypeName(r.Type) + " ")
+		b.WriteString(routeTypeName(r.Type) + " ")
 	}
 	if r.Dst.Bits() == 0 {
 		if r.Dst.Addr().Is6() {
@@ -347,10 +347,10 @@ func (r Route) text(dev string) string {
 		fmt.Fprintf(&b, " table %d", r.Table)
 	}
 	if r.Protocol != 0 {
-		b.WriteString(" proto " + ProtocolName(r.Protocol))
+		b.WriteString(" proto " + protocolName(r.Protocol))
 	}
 	if r.Scope != 0 {
-		b.WriteString(" scope " + ScopeName(r.Scope))
+		b.WriteString(" scope " + scopeName(r.Scope))
 	}
 	if r.PrefSrc.IsValid() {
 		b.WriteString(" src " + r.PrefSrc.String())
@@ -401,8 +401,8 @@ func (r Route) nowhere() bool {
 	return r.Type == RouteBlackhole || r.Type == RouteUnreachable || r.Type == RouteProhibit || r.Type == RouteThrow
 }
 
-// ScopeName is ip's word for a scope, the number where it has none.
-func ScopeName(s uint8) string {
+// scopeName is ip's word for a scope, the number where it has none.
+func scopeName(s uint8) string {
 	switch s {
 	case ScopeGlobal:
 		return "global"
@@ -416,8 +416,8 @@ func ScopeName(s uint8) string {
 	return fmt.Sprint(s)
 }
 
-// RouteTypeName is ip's word for a route type, the number where it has none.
-func RouteTypeName(t uint8) string {
+// routeTypeName is ip's word for a route type, the number where it has none.
+func routeTypeName(t uint8) string {
 	names := [...]string{
 		"none",
 		"unicast",
@@ -438,9 +438,9 @@ func RouteTypeName(t uint8) string {
 	return fmt.Sprint(t)
 }
 
-// ProtocolName is ip's word for a routing protocol, the number where it has
+// protocolName is ip's word for a routing protocol, the number where it has
 // none.
-func ProtocolName(p uint8) string {
+func protocolName(p uint8) string {
 	switch p {
 	case ProtoRedirect:
 		return "redirect"

@@ -15,12 +15,12 @@ func (r Rule) Fits(x Rule) bool {
 	if r.Priority == 0 {
 		x.Priority = 0
 	}
-	return SameRule(r, x)
+	return sameRule(r, x)
 }
 
-// SameRule compares what identifies a rule in the kernel: everything but who
+// sameRule compares what identifies a rule in the kernel: everything but who
 // made it.
-func SameRule(a, b Rule) bool {
+func sameRule(a, b Rule) bool {
 	a.Protocol, b.Protocol = 0, 0
 	return a == b
 }
@@ -83,7 +83,7 @@ func maskedOr(v units.Value[netip.Prefix]) netip.Prefix {
 func PlanRules(b *Builder, wanted []Rule, partial bool) {
 	b.For(nil)
 	for _, r := range b.Record.rules() {
-		if partial || slices.ContainsFunc(wanted, func(w Rule) bool { return SameRule(w, r) }) {
+		if partial || slices.ContainsFunc(wanted, func(w Rule) bool { return sameRule(w, r) }) {
 			continue
 		}
 		// Another's rule of the same sort stays.
@@ -92,7 +92,7 @@ func PlanRules(b *Builder, wanted []Rule, partial bool) {
 		}
 	}
 	for i, w := range wanted {
-		if slices.ContainsFunc(wanted[:i], func(x Rule) bool { return SameRule(x, w) }) {
+		if slices.ContainsFunc(wanted[:i], func(x Rule) bool { return sameRule(x, w) }) {
 			continue
 		}
 		if !slices.ContainsFunc(b.Model.snap.Rules, w.Fits) {
@@ -170,7 +170,7 @@ func (r Rule) String() string {
 	}
 	add("priority %d", r.Priority)
 	if r.Protocol != 0 {
-		add("protocol %s", ProtocolName(r.Protocol))
+		add("protocol %s", protocolName(r.Protocol))
 	}
 	switch {
 	case r.L3MDev:
@@ -208,7 +208,7 @@ func (m *Model) addRule(add Rule) error {
 		}
 		add.Priority--
 	}
-	if slices.ContainsFunc(m.snap.Rules, func(r Rule) bool { return SameRule(r, add) }) {
+	if slices.ContainsFunc(m.snap.Rules, func(r Rule) bool { return sameRule(r, add) }) {
 		return errExist
 	}
 	m.snap.Rules = append(slices.Clone(m.snap.Rules), add)
@@ -217,7 +217,7 @@ func (m *Model) addRule(add Rule) error {
 
 func (m *Model) delRule(del Rule) error {
 	n := len(m.snap.Rules)
-	m.snap.Rules = slices.DeleteFunc(slices.Clone(m.snap.Rules), func(r Rule) bool { return SameRule(r, del) })
+	m.snap.Rules = slices.DeleteFunc(slices.Clone(m.snap.Rules), func(r Rule) bool { return sameRule(r, del) })
 	if n == len(m.snap.Rules) {
 		return errNotFound
 	}

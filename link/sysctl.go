@@ -110,7 +110,7 @@ func wantedSysctls(u *units.Unit, infiniBand bool) []sysctl {
 		}
 	}
 	if ll, ok := n.LinkLocalAddressing.Get(); ok {
-		mode := int(AddrGenOf(n))
+		mode := int(addrGenOf(n))
 		if !ll.IPv6() {
 			mode = int(units.AddrGenNone)
 		}
@@ -169,9 +169,9 @@ func wantedSysctls(u *units.Unit, infiniBand bool) []sysctl {
 	return out
 }
 
-// AddrGenOf is the generation mode of IPv6 link-local addresses that a unit
+// addrGenOf is the generation mode of IPv6 link-local addresses that a unit
 // asks for; without a word it is EUI-64, which for IPoIB is the port GUID.
-func AddrGenOf(n *units.Network) units.AddrGen {
+func addrGenOf(n *units.Network) units.AddrGen {
 	return n.IPv6LinkLocalAddressGeneration.Or(units.AddrGenEUI64)
 }
 

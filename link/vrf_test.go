@@ -154,7 +154,7 @@ func TestVRFRemoval(t *testing.T) {
 	s := host(t)
 	s.Links = append(s.Links, Link{Index: 20, Name: "red", Type: 1, Kind: KindVRF, Flags: FlagUp, VRF: &VRF{Table: 100}})
 	s.Links[1].Master, s.Links[1].SlaveKind = 20, KindVRF
-	if got := OperOf(&s.Links[1]); got == units.OperEnslaved {
+	if got := operOf(&s.Links[1]); got == units.OperEnslaved {
 		t.Errorf("a link in a VRF is %v", got)
 	}
 	rec := &Record{Links: []*LinkRecord{{Ifindex: 4, Name: "ib0", Enslaved: "red"}, {Ifindex: 20, Name: "red", VRF: true}}}

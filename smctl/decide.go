@@ -50,8 +50,8 @@ const (
 	LeaderlessFactor = 3
 )
 
-// BackOff is how long to wait after n failures in a row.
-func BackOff(n int) time.Duration {
+// backOff is how long to wait after n failures in a row.
+func backOff(n int) time.Duration {
 	if n <= 0 {
 		return 0
 	}

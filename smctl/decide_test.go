@@ -173,7 +173,7 @@ func TestSpread(t *testing.T) {
 	const n, window = 10000, 3 * time.Second
 	early := 0
 	for range n {
-		d := Spread(ib.GUID(r.Uint64()), window)
+		d := spread(ib.GUID(r.Uint64()), window)
 		if d < 0 || d >= window {
 			t.Fatalf("Spread gave %v of %v", d, window)
 		}
@@ -184,7 +184,7 @@ func TestSpread(t *testing.T) {
 	if early > n/300 {
 		t.Errorf("%d of %d ports in the first tenth", early, n)
 	}
-	if Spread(1, 0) != 0 {
+	if spread(1, 0) != 0 {
 		t.Error("a window of 0 has a spread")
 	}
 }

@@ -27,16 +27,16 @@ func (d *decider) idle() Decision {
 		m.SilentLID, m.SilentSince = p.SMLID, time.Unix(1, 0)
 	}
 	if m.Failures > 0 {
-		if due := m.FailedAt.Add(BackOff(m.Failures)); in.Now.Before(due) {
+		if due := m.FailedAt.Add(backOff(m.Failures)); in.Now.Before(due) {
 			if in.Worker.Refused {
 				dec := d.wait(PhaseNoQP0, due, "%s; will retry in %v",
-					cmp.Or(in.Worker.Result, in.Worker.Unit+" cannot open the port"), BackOff(m.Failures))
+					cmp.Or(in.Worker.Result, in.Worker.Unit+" cannot open the port"), backOff(m.Failures))
 				p.Barred = BarNoQP0
 				dec.Next = barred(p).Next
 				return dec
 			}
 			return d.wait(PhaseBackingOff, due, "%s failed (%s); attempt %d in %v",
-				in.Worker.Unit, cmp.Or(in.Worker.Result, "no reason given"), m.Failures+1, BackOff(m.Failures))
+				in.Worker.Unit, cmp.Or(in.Worker.Result, "no reason given"), m.Failures+1, backOff(m.Failures))
 		}
 	}
 	if in.Worker.Override == OverrideStart {
@@ -104,7 +104,7 @@ func (d *decider) lonely() Decision {
 	if m.LonelySince.IsZero() {
 		m.LonelySince = in.Now
 	}
-	due := m.LonelySince.Add(pol.StartDelay + Spread(p.GUID, pol.StartDelay))
+	due := m.LonelySince.Add(pol.StartDelay + spread(p.GUID, pol.StartDelay))
 	if in.Now.Before(due) {
 		return d.wait(PhaseSettling, due, "port %v is %v and no subnet manager has answered; the fabric is searched in %v",
 			p, p.State, due.Sub(in.Now).Round(100*time.Millisecond))
@@ -127,14 +127,14 @@ func (d *decider) served() Decision {
 		if m.SilentSince.IsZero() {
 			m.SilentSince = in.Now
 		}
-		due := m.SilentSince.Add(pol.StartDelay + Spread(p.GUID, pol.StartDelay))
+		due := m.SilentSince.Add(pol.StartDelay + spread(p.GUID, pol.StartDelay))
 		if m.Silences < SilencesNeeded {
 			due = later(due, in.Now.Add(SilentInterval))
 		}
 		if in.Now.Before(due) {
 			return d.wait(PhaseSettling, earlier(due, in.Now.Add(SilentInterval)),
 				"the subnet manager at LID %d does not answer; it is considered dead if that lasts %v",
-				uint16(p.SMLID), (pol.StartDelay + Spread(p.GUID, pol.StartDelay)).Round(100*time.Millisecond))
+				uint16(p.SMLID), (pol.StartDelay + spread(p.GUID, pol.StartDelay)).Round(100*time.Millisecond))
 		}
 		if master, ok := in.Answer.Master(); ok && in.Answer.Question == AskWalk && master.GUID != p.GUID &&
 			!in.Answer.At.Before(due) && master.LID == p.SMLID {

@@ -113,7 +113,7 @@ func changes(r Running, p Policy, f Files, and func(string) string) []Step {
 		return nil
 	}
 	c := Difference(r.Engine, r.Settings, Settings(p))
-	if c == ChangeNone && !SameFiles(r.Files, f.Digest) {
+	if c == ChangeNone && !sameFiles(r.Files, f.Digest) {
 		c = ChangeReload
 	}
 	switch {

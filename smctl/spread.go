@@ -11,7 +11,7 @@ import (
 // the earliest tenth of the window.
 const spreadLambda = 7
 
-// Spread is the part of window that the port with this GUID waits on top of
+// spread is the part of window that the port with this GUID waits on top of
 // its delay, in [0, window).
 //
 // The density grows as exp(7 t/window): the timers of suppressed multicast
@@ -21,7 +21,7 @@ const spreadLambda = 7
 // first is seen nearly constant from two ports to thousands.
 // The GUID takes the place of randomness, so that a restart of the daemon
 // changes nothing and the order is known to tests.
-func Spread(guid ib.GUID, window time.Duration) time.Duration {
+func spread(guid ib.GUID, window time.Duration) time.Duration {
 	if window <= 0 {
 		return 0
 	}

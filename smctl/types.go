@@ -337,9 +337,9 @@ func (p *Policy) Changed(old, now string) []string {
 	return out
 }
 
-// SameFiles reports whether two digests, of readers with other rights perhaps, do not
+// sameFiles reports whether two digests, of readers with other rights perhaps, do not
 // show that a file has changed: hashes of different kinds are not compared.
-func SameFiles(a, b string) bool {
+func sameFiles(a, b string) bool {
 	x, y := strings.Fields(a), strings.Fields(b)
 	return slices.EqualFunc(x, y, func(a, b string) bool {
 		nameA, restA, _ := strings.Cut(a, ":")

@@ -181,7 +181,7 @@ func QueryRouting(ctx context.Context, path string, port ib.GUID) (*Routing, err
 	if bytes.HasPrefix(b.Bytes(), []byte("unknown request")) {
 		return nil, ErrOld
 	}
-	out, err := ParseRouting(b.Bytes())
+	out, err := parseRouting(b.Bytes())
 	if err != nil {
 		return nil, fmt.Errorf("its answer cannot be read: %w", err)
 	}
@@ -196,8 +196,8 @@ func QueryRouting(ctx context.Context, path string, port ib.GUID) (*Routing, err
 // ErrOld is the error of QueryRouting for an ibnetsm from before AskRouting.
 var ErrOld = errors.New("it is older than this program and does not report how it computes routes")
 
-// ParseRouting reads the answer to AskRouting, of at most MaxRouting bytes.
-func ParseRouting(b []byte) (out []Routing, err error) {
+// parseRouting reads the answer to AskRouting, of at most MaxRouting bytes.
+func parseRouting(b []byte) (out []Routing, err error) {
 	if len(b) > MaxRouting {
 		return nil, errTooLong
 	}

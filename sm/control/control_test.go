@@ -94,7 +94,7 @@ func FuzzRouting(f *testing.F) {
 	f.Add(b)
 	f.Add([]byte("unknown request"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		x, err := ParseRouting(b)
+		x, err := parseRouting(b)
 		if err != nil {
 			return
 		}
@@ -102,7 +102,7 @@ func FuzzRouting(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		y, err := ParseRouting(c)
+		y, err := parseRouting(c)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -125,9 +125,9 @@ type tree struct {
 	down   []uint8 // the parent's port towards the switch
 }
 
-// NewTrunk plans all groups on one tree, by switch index the port towards its root, 0 at a
+// newTrunk plans all groups on one tree, by switch index the port towards its root, 0 at a
 // root. The root is that of the manager's switch.
-func NewTrunk(f *fabric.Fabric, trunk []uint8) *Planner {
+func newTrunk(f *fabric.Fabric, trunk []uint8) *Planner {
 	p := NewPlanner(f)
 	t := &tree{parent: make([]int32, p.n), up: make([]uint8, p.n), down: make([]uint8, p.n)}
 	for s := range p.n {
@@ -411,10 +411,10 @@ func (p *Planner) Build(groups []Group) Tables {
 // Build makes the tables of all groups on a fabric.
 func Build(f *fabric.Fabric, groups []Group) Tables { return NewPlanner(f).Build(groups) }
 
-// BuildOn is Build with all groups on one tree if trunk has one (see NewTrunk).
+// BuildOn is Build with all groups on one tree if trunk has one (see newTrunk).
 func BuildOn(f *fabric.Fabric, trunk []uint8, groups []Group) Tables {
 	if len(trunk) == 0 {
 		return Build(f, groups)
 	}
-	return NewTrunk(f, trunk).Build(groups)
+	return newTrunk(f, trunk).Build(groups)
 }

@@ -69,8 +69,8 @@ func (e *Error) Unwrap() error {
 	return e.Err
 }
 
-// WrapError turns an error of the netlink library into an Error; nil stays nil.
-func WrapError(what string, err error) error {
+// wrapError turns an error of the netlink library into an Error; nil stays nil.
+func wrapError(what string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -127,7 +127,7 @@ func Dial(family int, strict bool) (*Conn, error) {
 	}
 	fail := func(what string, err error) (*Conn, error) {
 		_ = unix.Close(fd)
-		return nil, WrapError(what, err)
+		return nil, wrapError(what, err)
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1); err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
 		return fail("ask netlink for extended acknowledgements", err)
@@ -231,7 +231,7 @@ func (c *Conn) chunk(rs []Request, errs []error, lo, hi int, ack bool, f answer)
 	}
 	abandon := func(err error) {
 		for _, i := range open {
-			errs[i] = WrapError(rs[i].What, err)
+			errs[i] = wrapError(rs[i].What, err)
 		}
 	}
 	if _, err := c.s.SendMessages(msgs); err != nil {
@@ -250,7 +250,7 @@ func (c *Conn) chunk(rs []Request, errs []error, lo, hi int, ack bool, f answer)
 			default:
 				// An answer that an earlier failure left behind is not in open.
 				if i, ok := open[oe.Sequence]; ok {
-					errs[i] = WrapError(rs[i].What, err)
+					errs[i] = wrapError(rs[i].What, err)
 					delete(open, oe.Sequence)
 				}
 			}
@@ -307,12 +307,12 @@ func (c *Conn) dump(r Request, f func(typ uint16, data []byte) error) (interrupt
 		Data:   r.Data,
 	}})
 	if err != nil {
-		return false, WrapError(r.What, err)
+		return false, wrapError(r.What, err)
 	}
 	var ferr error
 	for m, err := range c.s.ReceiveIter() {
 		if err != nil {
-			return false, WrapError(r.What, err)
+			return false, wrapError(r.What, err)
 		}
 		if m.Header.Flags&netlink.DumpInterrupted != 0 {
 			interrupted = true

@@ -34,7 +34,7 @@ func bind(family, flags int) (int, error) {
 		}
 		_ = unix.Close(fd)
 	}
-	return -1, WrapError(fmt.Sprintf("open netlink family %d", family), err)
+	return -1, wrapError(fmt.Sprintf("open netlink family %d", family), err)
 }
 
 // growReadBuffer raises a socket's receive buffer, above net.core.rmem_max where the process

@@ -29,7 +29,7 @@ func Open(family int, groups []uint32, recvBuffer int) (*Source, error) {
 	}
 	fail := func(what string, err error) (*Source, error) {
 		_ = unix.Close(fd)
-		return nil, WrapError(what, err)
+		return nil, wrapError(what, err)
 	}
 	if recvBuffer == 0 {
 		// A notification of a link takes about 2 KiB, and the socket is not read while

@@ -49,9 +49,9 @@ var (
 	errNotUdev   = errors.New("not a message of udevd")
 )
 
-// ParseKernel reads a message of group 1: "ACTION@DEVPATH", NUL, then
+// parseKernel reads a message of group 1: "ACTION@DEVPATH", NUL, then
 // KEY=VALUE strings, each with its NUL (kobject_uevent_env).
-func ParseKernel(b []byte) (Event, error) {
+func parseKernel(b []byte) (Event, error) {
 	head, rest, ok := bytes.Cut(b, []byte{0})
 	if !ok || !bytes.ContainsRune(head, '@') || len(b) > MaxMessage {
 		return Event{}, errNotKernel
@@ -68,8 +68,8 @@ const (
 	udevHeadSize = 40
 )
 
-// ParseUdev reads a message of group 2.
-func ParseUdev(b []byte) (Event, error) {
+// parseUdev reads a message of group 2.
+func parseUdev(b []byte) (Event, error) {
 	if len(b) < udevHeadSize || len(b) > MaxMessage || string(b[:8]) != udevPrefix || binary.BigEndian.Uint32(b[8:]) != udevMagic {
 		return Event{}, errNotUdev
 	}
@@ -202,7 +202,7 @@ func accept(g Group, b, oob []byte, from *unix.RawSockaddrNetlink) (Event, error
 		if from.Pid != 0 {
 			return Event{}, fmt.Errorf("kernel uevent from netlink port %d", from.Pid)
 		}
-		return ParseKernel(b)
+		return parseKernel(b)
 	}
 	// Port 0 with a group other than 1, or a multicast without a group, is
 	// nothing that udevd does.
@@ -212,7 +212,7 @@ func accept(g Group, b, oob []byte, from *unix.RawSockaddrNetlink) (Event, error
 	if uid != 0 {
 		return Event{}, fmt.Errorf("message of udevd from user %d", uid)
 	}
-	return ParseUdev(b)
+	return parseUdev(b)
 }
 
 func senderUID(oob []byte) (uint32, error) {

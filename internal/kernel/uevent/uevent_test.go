@@ -36,7 +36,7 @@ var udevAdd = udevMessage(nul("UDEV_DATABASE_VERSION=1", "ACTION=move", "DEVPATH
 
 func TestParse(t *testing.T) {
 	want := Event{Action: "add", DevPath: "/devices/pci0000:00/0000:3b:00.0/net/ib0", Subsystem: "net", Name: "ib0", IfIndex: 7}
-	got, err := ParseKernel(kernelAdd)
+	got, err := parseKernel(kernelAdd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestParse(t *testing.T) {
 	}
 	want = Event{Action: "move", DevPath: "/devices/virtual/infiniband/ibp59s0", OldPath: "/devices/virtual/infiniband/mlx5_0",
 		Subsystem: "infiniband", Name: "ibp59s0"}
-	got, err = ParseUdev(udevAdd)
+	got, err = parseUdev(udevAdd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,12 +58,12 @@ func TestParse(t *testing.T) {
 		"bad empty": nil, "bad no header": nul("ACTION=add"), "bad no path": nul("add@/x", "ACTION=add"),
 		"bad too long": append([]byte("add@/x\x00"), make([]byte, MaxMessage)...),
 	} {
-		if _, err := ParseKernel(b); err == nil {
+		if _, err := parseKernel(b); err == nil {
 			t.Errorf("kernel %s: no error", name)
 		}
 	}
 	for name, b := range map[string][]byte{"bad empty": nil, "bad kernel's": kernelAdd, "bad length": outside, "bad short": udevAdd[:39]} {
-		if _, err := ParseUdev(b); err == nil {
+		if _, err := parseUdev(b); err == nil {
 			t.Errorf("udev %s: no error", name)
 		}
 	}
@@ -102,7 +102,7 @@ func FuzzParse(f *testing.F) {
 	f.Add(udevAdd)
 	f.Add(udevMessage(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, parse := range []func([]byte) (Event, error){ParseKernel, ParseUdev} {
+		for _, parse := range []func([]byte) (Event, error){parseKernel, parseUdev} {
 			e, err := parse(b)
 			if err == nil && (e.Action == "" || e.DevPath == "" || e.IfIndex < 0) {
 				t.Errorf("accepted %+v", e)

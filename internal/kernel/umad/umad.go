@@ -239,7 +239,7 @@ func (p *Port) Send(k *Packet) error {
 		return fmt.Errorf("%s: a MAD of %d bytes cannot be sent", p.f.Name(), len(k.MAD))
 	}
 	b := make([]byte, HeaderSize+len(k.MAD))
-	EncodeHeader((*[HeaderSize]byte)(b), k)
+	encodeHeader((*[HeaderSize]byte)(b), k)
 	copy(b[HeaderSize:], k.MAD)
 	n, err := p.f.Write(b)
 	if err == nil && n != len(b) {
@@ -293,7 +293,7 @@ func (p *Port) recv(k *Packet, read func([]byte) (int, error)) error {
 		if n < HeaderSize {
 			return fmt.Errorf("%s: read of %d bytes is shorter than its header", p.f.Name(), n)
 		}
-		DecodeHeader((*[HeaderSize]byte)(buf), k)
+		decodeHeader((*[HeaderSize]byte)(buf), k)
 		// The header goes in front of the data on the wire of this interface;
 		// moving the data to the front keeps the whole capacity for next time.
 		copy(buf, buf[HeaderSize:n])
@@ -313,10 +313,10 @@ func (p *Port) gone(err error) error {
 	return fmt.Errorf("%s: %w (%w)", p.f.Name(), unix.EIO, err)
 }
 
-// EncodeHeader writes struct ib_user_mad_hdr. id, status, timeouts, length and
+// encodeHeader writes struct ib_user_mad_hdr. id, status, timeouts, length and
 // P_Key index are in host order; queue pair, Q_Key, LID and flow label in
 // network order.
-func EncodeHeader(b *[HeaderSize]byte, k *Packet) {
+func encodeHeader(b *[HeaderSize]byte, k *Packet) {
 	h, n := binary.NativeEndian, binary.BigEndian
 	*b = [HeaderSize]byte{}
 	h.PutUint32(b[0:], k.Agent)
@@ -336,8 +336,8 @@ func EncodeHeader(b *[HeaderSize]byte, k *Packet) {
 	h.PutUint16(b[56:], k.Addr.PKeyIndex)
 }
 
-// DecodeHeader reads what EncodeHeader writes, and the status.
-func DecodeHeader(b *[HeaderSize]byte, k *Packet) {
+// decodeHeader reads what encodeHeader writes, and the status.
+func decodeHeader(b *[HeaderSize]byte, k *Packet) {
 	h, n := binary.NativeEndian, binary.BigEndian
 	k.Agent = h.Uint32(b[0:])
 	k.Status = syscall.Errno(h.Uint32(b[4:]))

@@ -23,7 +23,7 @@ func TestHeaderLayout(t *testing.T) {
 			GRH: &GRH{GID: ib.MakeGID(ib.DefaultPrefix, 0x0002c903000abcde), GIDIndex: 8, HopLimit: 9, TrafficClass: 10, FlowLabel: 0xabcde}},
 	}
 	var got [HeaderSize]byte
-	EncodeHeader(&got, &k)
+	encodeHeader(&got, &k)
 	var want [HeaderSize]byte
 	h := binary.NativeEndian
 	h.PutUint32(want[0:], 3)
@@ -37,7 +37,7 @@ func TestHeaderLayout(t *testing.T) {
 		t.Errorf("got\n% x\nwant\n% x", got, want)
 	}
 	var back Packet
-	DecodeHeader(&got, &back)
+	decodeHeader(&got, &back)
 	k.Timeout, k.MAD = 2*time.Millisecond, nil
 	if diff := cmp.Diff(k, back); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -106,11 +106,11 @@ func FuzzHeader(f *testing.F) {
 			return
 		}
 		var k Packet
-		DecodeHeader((*[HeaderSize]byte)(b), &k)
+		decodeHeader((*[HeaderSize]byte)(b), &k)
 		var out [HeaderSize]byte
-		EncodeHeader(&out, &k)
+		encodeHeader(&out, &k)
 		var again Packet
-		DecodeHeader(&out, &again)
+		decodeHeader(&out, &again)
 		// The status is the kernel's to set and the timeout is clipped to what
 		// the kernel keeps as a signed number.
 		again.Status = k.Status

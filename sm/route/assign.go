@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"ibnetworkd/ib"
 	"ibnetworkd/sm/fabric"
 )
 
@@ -290,6 +291,9 @@ func (a *assignment) some(which []bool, f func(d int32, to dest) bool) {
 		for i, to := range dests {
 			if i == 0 || dests[i-1].port != to.port {
 				a.before = a.before[:0]
+				if a.firsts != nil {
+					a.before = append(a.before, a.leading(to.lid))
+				}
 			}
 			if isOne(to) && !f(d, to) {
 				return false
@@ -304,6 +308,15 @@ func (a *assignment) some(which []bool, f func(d int32, to dest) bool) {
 		}
 		return true
 	})
+}
+
+// leading is by switch the link to the first LID of a port that has several.
+func (a *assignment) leading(lid ib.LID) []int32 {
+	next := make([]int32, a.n)
+	for s, row := range a.firsts {
+		next[s] = a.linkOf[s<<8|int(row[a.lead[lid]])]
+	}
+	return next
 }
 
 // pass routes every LID by the loads of all others.

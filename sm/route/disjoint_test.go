@@ -199,9 +199,11 @@ func TestLMCDisjointShare(t *testing.T) {
 	}
 }
 
-// The paths to the first LID of a port are those of the engine.
+// The paths to the first LID of a port, which most software uses, are those that they are where
+// ports have one, and so is the load on the busiest link.
 func TestLMCFirstPaths(t *testing.T) {
-	for _, whole := range []*fabric.Fabric{gen.HyperX([]int{4, 5}, 2), gen.Torus([]int{5, 6}, 2), gen.Mesh([]int{4, 4}, 1)} {
+	for _, whole := range []*fabric.Fabric{gen.HyperX([]int{4, 5}, 2), gen.Torus([]int{5, 6}, 2), gen.Mesh([]int{4, 4}, 1),
+		gen.FatTree2(12, 6), gen.FatTree3(8, 4, 4), gen.Uneven(1, 40, 5, 2, 96)} {
 		one, two := gen.LIDs(whole, 0), gen.LIDs(whole, 1)
 		r, _ := build(t, "LMC 0", one, route.Options{})
 		s, _ := build(t, "LMC 1", two, route.Options{})

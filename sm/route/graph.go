@@ -32,13 +32,15 @@ type graph struct {
 	hosts  []int64 // by switch: end ports of adapters and routers behind it that count
 	pull   []int64 // by switch: the LIDs of those of them that are destinations, of this part
 	dests  [][]dest
-	kind   []kind   // by index of Fabric.EndPorts
-	only   kind     // of the destinations that are in dests, 0 for all
-	base   []int64  // by link: the load of other destinations, nil for none
-	top    int      // highest LID
-	first  []ib.LID // by LID: the LID in dests that represents it, nil if dests has all
-	ends   []int32  // indices of Fabric.EndPorts in the order of hosts, nil for their own
-	apart  int      // pairs of switches without a way because one is pendant
+	kind   []kind    // by index of Fabric.EndPorts
+	only   kind      // of the destinations that are in dests, 0 for all
+	base   []int64   // by link: the load of other destinations, nil for none
+	top    int       // highest LID
+	firsts [][]uint8 // tables for the first LIDs of ports, where dests has the others
+	lead   []ib.LID  // by LID: the first of the port, with firsts
+	first  []ib.LID  // by LID: the LID in dests that represents it, nil if dests has all
+	ends   []int32   // indices of Fabric.EndPorts in the order of hosts, nil for their own
+	apart  int       // pairs of switches without a way because one is pendant
 	// mostHosts is the largest of hosts.
 	mostHosts int64
 	hostSum   int64

@@ -2,6 +2,8 @@ package route
 
 import (
 	"slices"
+
+	"ibnetworkd/ib"
 )
 
 // kind is how the flows to an end port count in the balance.
@@ -28,8 +30,18 @@ func (b *builder) balance(e engine, tree bool, bound int64) tables {
 		if b.top*len(b.port)/2 > localWork {
 			return p.local(e)
 		}
-		a := p.kept(g.remember(e), tree, bound)
-		return tables{a.tables(), a.load, a.lost}
+		if !tree || !g.several() {
+			return p.whole(e, tree, bound)
+		}
+		first, others := g.byLID()
+		p.graph = first
+		t := p.whole(e, tree, first.bound())
+		others.base, others.firsts = t.load, t.lft
+		p.graph = others
+		u := p.whole(e, tree, bound)
+		t.load = u.load
+		t.add(u.lft)
+		return t
 	}
 	if !slices.Contains(b.kind, server) {
 		return made(b.graph, bound)
@@ -38,14 +50,48 @@ func (b *builder) balance(e engine, tree bool, bound int64) tables {
 	servers := made(io, io.bound())
 	rest.base = servers.load
 	t := made(rest, bound) // with the LIDs of all switches, so its lost is that of all
-	for s, row := range servers.lft {
+	t.add(servers.lft)
+	return t
+}
+
+// whole makes the tables for all destinations at once.
+func (b *builder) whole(e engine, tree bool, bound int64) tables {
+	a := b.kept(b.remember(e), tree, bound)
+	return tables{a.tables(), a.load, a.lost}
+}
+
+// add adds the entries of other tables.
+func (t *tables) add(lft [][]uint8) {
+	for s, row := range lft {
 		for lid, port := range row {
 			if port != NoPort {
 				t.lft[s][lid] = port
 			}
 		}
 	}
-	return t
+}
+
+// byLID splits a graph where ports have several LIDs into that with the first of each, which
+// most software uses, so they are balanced as if there were no others, and that with the others.
+func (g *graph) byLID() (first, others *graph) {
+	p, q := *g, *g
+	p.dests, p.pull, q.dests, q.pull = make([][]dest, g.n), make([]int64, g.n), make([][]dest, g.n), make([]int64, g.n)
+	q.lead = make([]ib.LID, g.top+1)
+	for s, all := range g.dests {
+		var lead dest
+		for i, to := range all {
+			part := &q
+			if i == 0 || all[i-1].port != to.port {
+				lead, part = to, &p
+			}
+			q.lead[to.lid] = lead.lid
+			part.dests[s] = append(part.dests[s], to)
+			if to.kind != uncounted {
+				part.pull[s]++
+			}
+		}
+	}
+	return &p, &q
 }
 
 // part is the graph with only the destinations that are servers, or without them.

@@ -54,12 +54,14 @@ SEQUENTIAL := $(addprefix ibnetworkd/,$(shell cat internal/walls/sequential.txt)
 
 # All tests of sm/route would take a quarter of an hour with it: RACED runs its goroutines. The
 # importer uses its names of engines alone, and internal/walls reads files.
-UNRACED := $(addprefix ibnetworkd/,sm/route sm/picture cmd/ibnetctl/importer internal/walls)
+ALONE   := ibnetworkd/sm/route
+UNRACED := $(ALONE) $(addprefix ibnetworkd/,sm/picture cmd/ibnetctl/importer internal/walls)
 RACED   := '^(TestAhead|TestCutChangesLittle)$$'
 
-# Tests of sm/engine that take minutes with it, for what they count: the others do the same on
-# smaller fabrics.
-LARGE := '^(TestEndlessDevice|TestTakeoverOf972|TestFirstSweepSMPs|TestAgents)$$'
+# Tests that take minutes with it, for what they compute and count: the others run the same
+# goroutines on smaller fabrics.
+LARGE   := '^(TestEndlessDevice|TestTakeoverOf972|TestFirstSweepSMPs|TestAgents|TestRestartElsewhere|TestRestartWritesNothing|TestLevelToTheManager|TestForetellRegistrations)$$'
+LARGEIN := ./sm/engine ./cmd/ibnetctl
 
 # The others, each with what its tests import. Where two goroutines of a synctest bubble run their
 # timers at once the race detector crashes (golang/go#78156), so these tests have one processor: it
@@ -67,15 +69,20 @@ LARGE := '^(TestEndlessDevice|TestTakeoverOf972|TestFirstSweepSMPs|TestAgents)$$
 RACE = $(GO) list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}' ./... | \
 	grep -vE '^ibnetworkd/lab(/scenario)? ' | awk 'NR==FNR {skip[$$1]; next} !($$1 in skip)' <(printf '%s\n' $(SEQUENTIAL) $(UNRACED)) -
 
+# What runs beside the rest has a process group of its own, which is ended with make: a test that
+# the shell starts in the background ignores Ctrl-C. sm/route is one long test on one processor.
 .PHONY: test
 test: deps lab ## everything that must pass, on this machine and on the lab's kernels
 	@echo "== unit tests, with the race detector where there are goroutines"; \
-	CGO_ENABLED=0 $(GO) test -run $(LARGE) ./sm/engine & alone=$$!; trap "kill $$alone" EXIT; \
-	CGO_ENABLED=0 $(GO) test -timeout 20m $(SEQUENTIAL) $(UNRACED); trap - EXIT; wait $$alone; \
-	CGO_ENABLED=1 $(GO) test -race -run $(RACED) ibnetworkd/sm/route; \
-	CGO_ENABLED=1 $(GO) test -race -cpu 1 -timeout 20m -skip $(LARGE) ./sm/engine $$($(RACE) | grep ' testing/synctest' | cut -d' ' -f1) & alone=$$!; \
-	trap "kill $$alone" EXIT; CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(RACE) | grep -v ' testing/synctest' | cut -d' ' -f1); \
-	trap - EXIT; wait $$alone; \
+	all=(); trap 'for j in $$(jobs -pr); do kill -- -$$j; done' EXIT; \
+	beside() { set -m; "$$@" </dev/null & set +m; all+=($$!); }; \
+	beside env CGO_ENABLED=0 $(GO) test -timeout 20m $(ALONE); \
+	CGO_ENABLED=0 $(GO) test -timeout 20m $(SEQUENTIAL) $(filter-out $(ALONE),$(UNRACED)); \
+	CGO_ENABLED=0 $(GO) test -run $(LARGE) $(LARGEIN); \
+	beside env CGO_ENABLED=1 $(GO) test -race -cpu 1 -p 1 -timeout 20m -skip $(LARGE) ./sm/engine $$($(RACE) | grep ' testing/synctest' | cut -d' ' -f1); \
+	CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(RACE) | grep -v ' testing/synctest' | cut -d' ' -f1); \
+	CGO_ENABLED=1 $(GO) test -race -run $(RACED) $(ALONE); \
+	for j in "$${all[@]}"; do wait $$j; done; \
 	echo "== the lab and its scenarios, with nothing beside them"; \
 	GO='$(GO)' lab/test.sh; \
 	printf '== all tests in %d min %d s\n' $$((SECONDS/60)) $$((SECONDS%60))
@@ -124,7 +131,7 @@ test-units-long: deps ## the parsers of unit files against the installed systemd
 test-sm-long: deps lab ## every check of osmtest, infiniband-diags and ibutils against opensm and ibnetsm, thousands of random subnets, fuzzing (25 minutes)
 	$(GO) test -count=1 -timeout 30m -run TestConformance\|TestSameInstant ./lab/smbench -long
 	$(GO) test -count=1 -timeout 30m ./sm/engine -long
-	CGO_ENABLED=1 $(GO) test -count=1 -race -cpu 1 -timeout 30m -run $(LARGE) ./sm/engine
+	CGO_ENABLED=1 $(GO) test -count=1 -race -cpu 1 -timeout 30m -run $(LARGE) $(LARGEIN)
 	$(GO) test -count=1 -timeout 30m -run Degraded\|NeverWorse ./sm/route -long
 	IBNET_LONG=1 IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -timeout 30m -run '^TestSM|^TestSurvival$$' ./lab/scenario
 	@$(MAKE) fuzz FUZZIN=sm

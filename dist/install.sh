@@ -26,7 +26,7 @@ unit() { # source: ExecStart= lines follow PREFIX
 for p in ibnetworkd ibnetsm; do put 755 "$BIN/$p" "$PREFIX/sbin/$p"; done
 put 755 "$BIN/ibnetctl" "$PREFIX/bin/ibnetctl"
 
-for u in "$here"/dist/systemd/*.service "$here"/dist/systemd/*.socket; do unit "$u"; done
+for u in "$here"/dist/systemd/*.service "$here"/dist/systemd/*.socket "$here"/dist/systemd/*.path; do unit "$u"; done
 put 644 "$here/dist/udev/90-ibnetworkd.rules" "$LIB/udev/rules.d/90-ibnetworkd.rules"
 put 644 "$here/dist/sysusers/ibnetworkd.conf" "$LIB/sysusers.d/ibnetworkd.conf"
 put 644 "$here/dist/tmpfiles/ibnetworkd.conf" "$LIB/tmpfiles.d/ibnetworkd.conf"

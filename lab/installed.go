@@ -16,6 +16,7 @@ import (
 var places = []struct{ from, to string }{
 	{"systemd/*.service", unitPlace},
 	{"systemd/*.socket", unitPlace},
+	{"systemd/*.path", unitPlace},
 	{"udev/*.rules", "/usr/lib/udev/rules.d"},
 	{"sysusers/*.conf", "/usr/lib/sysusers.d"},
 	{"tmpfiles/*.conf", "/usr/lib/tmpfiles.d"},

@@ -37,8 +37,8 @@ func (l *Link) timeServers(u *units.Unit) (out []string) {
 	return out
 }
 
-// planTimeServers shows which time servers of the leases systemd-timesyncd has. Where it does
-// not run that is a reason only if the unit asks for it: most hosts have another time service.
+// planTimeServers shows which time servers of the leases systemd-timesyncd or chronyd has. Where
+// neither runs that is a reason only if the unit asks for it.
 func planTimeServers(b *Builder, index int, u *units.Unit) {
 	l := b.Link(index)
 	want := l.timeServers(u)
@@ -54,9 +54,15 @@ func planTimeServers(b *Builder, index int, u *units.Unit) {
 			a.Why = Reason{Code: CodeNoTimesync, Text: "systemd-timesyncd has not accepted the time servers of the lease",
 				Next: "journalctl -u ibnetworkd"}
 		}
+	case b.Base.Host.Chrony:
+		if a.Actual != a.Wanted && (u.DHCPv4.UseNTP.V || u.DHCPv6.UseNTP.V) {
+			a.Why = Reason{Code: CodeNoTimesync, Text: "chronyd has not got all time servers of the lease: it accepts no link-local address",
+				Next: "configure other addresses on the DHCP server; journalctl -u ibnetworkd"}
+		}
 	case u.DHCPv4.UseNTP.V || u.DHCPv6.UseNTP.V:
-		a.Why = Reason{Code: CodeNoTimesync, Text: "systemd-timesyncd does not run: the time servers of the lease have no effect",
-			Next: "systemctl enable --now systemd-timesyncd; or write them for the time service of this host, and UseNTP=no"}
+		a.Why = Reason{Code: CodeNoTimesync,
+			Text: "neither systemd-timesyncd nor chronyd uses the time servers of the lease",
+			Next: "systemctl enable --now systemd-timesyncd, or chrony with the line sourcedir /run/chrony-dhcp; or UseNTP=no"}
 	default:
 		return // the line DHCP has them
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // The time servers of leases count unless UseNTP=no, in the order of the links; that
-// systemd-timesyncd has them is shown, and that it does not run where the unit asks for it.
+// systemd-timesyncd or chronyd has them is shown, and that neither runs where the unit asks for it.
 func TestTimeServers(t *testing.T) {
 	const text = "[Network]\nDHCP=yes\n"
 	s := host(t)
@@ -21,23 +21,26 @@ func TestTimeServers(t *testing.T) {
 	for _, tc := range []struct {
 		unit           string
 		running        bool
+		chrony         bool
 		given          []string
 		servers        []string
 		wanted, actual string
 		code           Code
 	}{
-		{"", true, all, all, "10.0.0.1 10.0.0.2 fe80::7%ib0", "10.0.0.1 10.0.0.2 fe80::7%ib0", ""},
-		{"", true, nil, all, "10.0.0.1 10.0.0.2 fe80::7%ib0", "", CodeNoTimesync},
-		{"", false, nil, all, "", "", ""},
-		{"[DHCPv4]\nUseNTP=yes\n", false, nil, all, "10.0.0.1 10.0.0.2 fe80::7%ib0", "", CodeNoTimesync},
-		{"[DHCPv6]\nUseNTP=no\n", true, all, all[:2], "10.0.0.1 10.0.0.2", "10.0.0.1 10.0.0.2", ""},
-		{"[DHCPv4]\nUseNTP=no\n[DHCPv6]\nUseNTP=no\n", true, nil, nil, "", "", ""},
+		{"", true, false, all, all, "10.0.0.1 10.0.0.2 fe80::7%ib0", "10.0.0.1 10.0.0.2 fe80::7%ib0", ""},
+		{"", true, false, nil, all, "10.0.0.1 10.0.0.2 fe80::7%ib0", "", CodeNoTimesync},
+		{"", false, false, nil, all, "", "", ""},
+		{"[DHCPv4]\nUseNTP=yes\n", false, false, nil, all, "10.0.0.1 10.0.0.2 fe80::7%ib0", "", CodeNoTimesync},
+		{"", false, true, all[:2], all, "10.0.0.1 10.0.0.2 fe80::7%ib0", "10.0.0.1 10.0.0.2", ""},
+		{"[DHCPv6]\nUseNTP=yes\n", false, true, all[:2], all, "10.0.0.1 10.0.0.2 fe80::7%ib0", "10.0.0.1 10.0.0.2", CodeNoTimesync},
+		{"[DHCPv6]\nUseNTP=no\n", true, false, all, all[:2], "10.0.0.1 10.0.0.2", "10.0.0.1 10.0.0.2", ""},
+		{"[DHCPv4]\nUseNTP=no\n[DHCPv6]\nUseNTP=no\n", true, false, nil, nil, "", "", ""},
 	} {
 		u := unit(t, text+tc.unit)
 		if got := TimeServers(s, unitOf(u)); !slices.Equal(got, tc.servers) {
 			t.Errorf("%q: %q, want %q", tc.unit, got, tc.servers)
 		}
-		s.Host.Timesync, s.Host.TimeServers = tc.running, tc.given
+		s.Host.Timesync, s.Host.Chrony, s.Host.TimeServers = tc.running, tc.chrony, tc.given
 		var a Attribute
 		for _, x := range planIB0(s, u, &Record{}, nil).Attributes(4) {
 			if x.Name == "NTP" {

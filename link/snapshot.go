@@ -50,9 +50,10 @@ type Host struct {
 	Resolved string `json:"resolved,omitempty"`
 	// ResolvConf reports that /etc/resolv.conf is a symbolic link to ResolvConfFile.
 	ResolvConf bool `json:"resolv_conf,omitempty"`
-	// Timesync reports that systemd-timesyncd runs, and TimeServers which servers of leases it
-	// has; it is queried only while there is a lease with time servers.
+	// Timesync and Chrony report that systemd-timesyncd or chronyd runs, and TimeServers which
+	// servers of leases it has; they are set only while there is a lease with time servers.
 	Timesync    bool     `json:"timesync,omitempty"`
+	Chrony      bool     `json:"chrony,omitempty"`
 	TimeServers []string `json:"time_servers,omitempty"`
 	// HostnameTrouble is why the host cannot get the name of a lease, empty for nothing.
 	HostnameTrouble string `json:"hostname_trouble,omitempty"`

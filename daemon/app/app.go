@@ -106,6 +106,7 @@ type App struct {
 	env      *envfile.Files
 	resolv   *resolvconf.File
 	time     *timeservers.Service
+	chrony   *timeservers.Chrony
 	name     *leasename.Setter
 	modules  *modload.Loader
 	dhcp     *dhcpclient.Clients
@@ -209,6 +210,7 @@ func (a *App) build(h host) error {
 	a.dhcp = dhcpclient.New(a.log, filepath.Join(a.o.StateDir, dhcpclient.Dir), sockets, rereadLinks)
 	a.probes = arpprobe.New(a.log, sockets, rereadLinks)
 	a.time = timeservers.New(a.log, h.bus, filepath.Join(a.o.StateDir, "time-servers"), rereadLinks)
+	a.chrony = timeservers.NewChrony(a.log, a.o.StateDir, rereadLinks)
 	a.name = leasename.New(a.log, h.bus, filepath.Join(a.o.StateDir, "lease-hostname"), rereadLinks)
 	a.remote = remote.New(a.log, askRemote, func() { inbox.Wake(daemon.Scope{RDMA: true}) })
 	watchdog, _ := sd.SdWatchdogEnabled(false)
@@ -280,7 +282,7 @@ func askRemote(ctx context.Context, ibdev string, port int) (link.Remote, error)
 // system adds to what a system observes what the parts know of its links and ports.
 func (a *App) system(s daemon.System) daemon.System {
 	parts := []func(*link.Snapshot){a.dhcp.Complete, a.probes.Complete, a.remote.Complete, a.managers.Complete,
-		a.time.Complete, a.name.Complete}
+		a.time.Complete, a.chrony.Complete, a.name.Complete}
 	return countingSystem{daemon.Completed{System: s, Complete: parts}, a.metrics}
 }
 
@@ -293,6 +295,7 @@ func (a *App) observed(v daemon.View) {
 	a.env.Update(v)
 	a.resolv.Update(v)
 	a.time.Update(v)
+	a.chrony.Update(v)
 	a.name.Update(v)
 	a.dhcp.Update(v)
 	a.probes.Update(v)
@@ -338,6 +341,7 @@ func (a *App) tasks(hangup <-chan os.Signal) []tasks.Task {
 		{Name: "environment files", Run: a.env.Run},
 		{Name: "name servers", Run: a.resolv.Run},
 		{Name: "time servers", Run: a.time.Run},
+		{Name: "chrony", Run: a.chrony.Run},
 		{Name: "name of the lease", Run: a.name.Run},
 		{Name: "DHCP clients", Run: a.dhcp.Run},
 		{Name: "ARP probes", Run: a.probes.Run},

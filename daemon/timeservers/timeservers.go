@@ -1,4 +1,4 @@
-// Package timeservers passes the time servers of leases to systemd-timesyncd.
+// Package timeservers passes the time servers of leases to systemd-timesyncd and chronyd.
 package timeservers
 
 import (
@@ -33,12 +33,17 @@ type Service struct {
 	handed *daemon.Handed // the servers; belongs to Run
 	settle time.Duration
 	reread func(links map[int]bool)
-	last   want // belongs to Update
-	want   chan want
+	wants
 
 	mu      sync.Mutex // guards what follows
 	running bool       // systemd-timesyncd is on the bus
 	given   []string   // what it has, without those of its own file
+}
+
+// wants are the servers of the leases, as the loop observes them.
+type wants struct {
+	last want // belongs to Update
+	want chan want
 }
 
 type want struct {
@@ -50,11 +55,11 @@ type want struct {
 // removed when nothing asks for it after a restart. reread is called with the links whose status changes.
 func New(log *slog.Logger, bus, file string, reread func(links map[int]bool)) *Service {
 	return &Service{log: log, bus: bus, handed: daemon.OpenHanded(log, file), settle: daemon.HandedSettle, reread: reread,
-		want: make(chan want, 1)}
+		wants: wants{want: make(chan want, 1)}}
 }
 
 // Update takes what the loop has observed. It never blocks, and belongs to one goroutine.
-func (s *Service) Update(v daemon.View) {
+func (s *wants) Update(v daemon.View) {
 	if v.Snapshot == nil {
 		return
 	}

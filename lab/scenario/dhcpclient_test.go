@@ -296,7 +296,7 @@ func TestDHCPInstalled(t *testing.T) {
 		"10-ib0.ibnetwork": "[Match]\nName=ib0\n[Network]\nDHCP=yes\n[DHCPv4]\nClientIdentifier=mac\nUseDNS=no\n[DHCPv6]\nUseDNS=no\n",
 		"10-ib1.ibnetwork": "[Match]\nName=ib1\n[Network]\nAddress=10.11.0.1/24\nAddress=fd00:11::1/64\n",
 	})
-	c.Bins = append(c.Bins, debs(t, append(dnsmasqPackages, "systemd-timesyncd")...)...)
+	c.Bins = append(c.Bins, debs(t, slices.Concat(dnsmasqPackages, chronyPackages, []string{"systemd-timesyncd"})...)...)
 	lab.Run(t, c, func(g *lab.G) {
 		unpack(g)
 		manage(g, defaultPartition)
@@ -317,6 +317,7 @@ func TestDHCPInstalled(t *testing.T) {
 			g.Errorf("packet sockets: %s", out)
 		}
 		// A renewal is of both leases; the kernel drops that of IPv4, whose sender is an address of this host, too.
+		chronySources(g)
 		timeServers(g)
 		hostName(g)
 		// Without a bus ibnetctl calls the daemon on its socket, which other users may not.
@@ -330,6 +331,11 @@ func TestDHCPInstalled(t *testing.T) {
 				return ""
 			})
 		}
+		out, _ = g.Try("sh", "-c", "DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent timeout 10 ibnetctl monitor & sleep 3; "+
+			"ip link set ib1 down; sleep 3; ip link set ib1 up; wait")
+		if !strings.Contains(out, "watching 2 links") || !strings.Contains(out, "ib1: operational routable -> off") {
+			g.Errorf("monitor without a bus:\n%s", out)
+		}
 		out, err := g.Try("sh", "-c", "DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent setpriv --reuid=65534 --clear-groups ibnetctl renew ib0")
 		if err == nil || !strings.Contains(out, "only root may call it: use sudo") {
 			g.Errorf("renew by another user without a bus: %v\n%s", err, out)
@@ -338,6 +344,44 @@ func TestDHCPInstalled(t *testing.T) {
 			g.Errorf("renew of a link without a client: %v\n%s", err, out)
 		}
 	})
+}
+
+// chronyPackages is chrony with what it needs beyond the guests' userland.
+var chronyPackages = []string{"chrony", "libedit2", "libbsd0", "libmd0", "libgnutls30", "libp11-kit0", "libtasn1-6", "libffi8"}
+
+// chronySources has Debian's chronyd, with its own configuration, get the time servers of the lease: when it starts after
+// the lease, when the unit stops using them, and when it uses them again.
+func chronySources(g *lab.G) {
+	g.Helper()
+	const server = "10.11.0.123"
+	has := func(what string, want bool) {
+		g.Helper()
+		g.WaitFor(60*time.Second, func() string {
+			out, err := g.Try("chronyc", "-n", "sources")
+			if err != nil || strings.Contains(out, server) != want {
+				files, _ := g.Try("sh", "-c", "ls -l /run/chrony-dhcp; journalctl --no-pager -u ibnetworkd-chrony -u ibnetworkd -n 20")
+				return fmt.Sprintf("%s: %v\n%s\n%s", what, err, out, files)
+			}
+			return ""
+		})
+	}
+	g.Sh("useradd --system --no-create-home _chrony; echo DAEMON_OPTS=-x >/etc/default/chrony; mkdir -p /etc/chrony; " +
+		"cp /usr/share/chrony/chrony.conf /usr/share/chrony/chrony.keys /etc/chrony; sed -i '/^pool/d' /etc/chrony/chrony.conf; " +
+		"systemctl daemon-reload; systemctl start ibnetworkd-chrony.path chrony")
+	has("started", true)
+	g.WaitFor(20*time.Second, func() string {
+		for _, l := range describe(g).Links {
+			if a := attr(l, "NTP"); l.Name == "ib0" && (!a.OK() || a.Wanted != server || a.Actual != server) {
+				return fmt.Sprintf("%+v", a)
+			}
+		}
+		return ""
+	})
+	g.Sh("sed -i 's/^UseDNS=no/&\\nUseNTP=no/' %s10-ib0.ibnetwork && ibnetctl reload", unitDir)
+	has("UseNTP=no", false)
+	g.Sh("sed -i '/^UseNTP=no/d' %s10-ib0.ibnetwork && ibnetctl reload", unitDir)
+	has("UseNTP=no removed", true)
+	g.Sh("systemctl stop chrony")
 }
 
 // timeServers has systemd-timesyncd begin after the lease: it gets the time servers, also after a

@@ -1,0 +1,103 @@
+package timeservers
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"ibnetworkd/daemon"
+	"ibnetworkd/internal/smallfile"
+	"ibnetworkd/link"
+)
+
+// Chrony writes a file of sources for chronyd, which reads it when it starts and at "chronyc reload
+// sources"; ibnetworkd-chrony.path runs that. The configurations of Debian and Fedora name its
+// directory (sourcedir), in which other DHCP clients have files of their own.
+type Chrony struct {
+	log    *slog.Logger
+	run    string // the directory /run
+	file   string
+	settle time.Duration
+	reread func(links map[int]bool)
+	wants
+
+	mu    sync.Mutex
+	given []string // what the file has
+}
+
+// NewChrony makes a Chrony of a state directory, beside which is what chronyd has in /run. reread is
+// called with the links whose status changes.
+func NewChrony(log *slog.Logger, state string, reread func(links map[int]bool)) *Chrony {
+	run, name := filepath.Split(filepath.Clean(state))
+	return &Chrony{log: log, run: run, file: filepath.Join(run, "chrony-dhcp", name+".sources"), settle: daemon.HandedSettle,
+		reread: reread, wants: wants{want: make(chan want, 1)}}
+}
+
+// Complete adds to a snapshot that chronyd runs and what it was given.
+func (c *Chrony) Complete(snap *link.Snapshot) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.given) == 0 || snap.Host.Timesync {
+		return
+	}
+	if _, err := os.Stat(filepath.Join(c.run, "chrony")); err == nil { // made when chronyd starts
+		snap.Host.Chrony, snap.Host.TimeServers = true, c.given
+	}
+}
+
+// Run writes the file until ctx ends. What an earlier process wrote stays until leases are in use again.
+func (c *Chrony) Run(ctx context.Context) error {
+	var w want
+	settle := time.After(c.settle)
+	for failed := false; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case w = <-c.want:
+		case <-settle:
+		}
+		given, err := c.write(w.servers)
+		if err != nil && !failed {
+			c.log.Warn("chronyd does not get the time servers of leases", "servers", w.servers, "error", err)
+		}
+		failed = err != nil
+		c.mu.Lock()
+		same := slices.Equal(given, c.given)
+		c.given = given
+		c.mu.Unlock()
+		if !same {
+			c.reread(w.links)
+		}
+	}
+}
+
+// write brings the file up to date and gives what it has then; without its directory that is nothing.
+func (c *Chrony) write(servers []string) (given []string, err error) {
+	text := ""
+	for _, a := range servers {
+		if !strings.Contains(a, "%") { // chronyd takes no address with a zone
+			text += "server " + a + " iburst\n"
+			given = append(given, a)
+		}
+	}
+	switch was, err := os.ReadFile(c.file); {
+	case err == nil && text == "":
+		return nil, os.Remove(c.file)
+	case err == nil && string(was) == text || text == "":
+		return given, nil
+	}
+	if _, err := os.Stat(filepath.Dir(c.file)); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err := smallfile.Replace(c.file, []byte(text), 0o644); err != nil {
+		return nil, err
+	}
+	return given, nil
+}

@@ -166,9 +166,17 @@ func Arguments(n int, usage string) error {
 func wrapArgs(c *cobra.Command) {
 	if c.HasSubCommands() {
 		c.Args, c.RunE = unknownCommand, func(c *cobra.Command, _ []string) error { return c.Help() }
-	} else if check := c.Args; check != nil {
+	} else {
+		check := c.Args
+		if check == nil {
+			check = cobra.ArbitraryArgs
+		}
 		counts := []string{"accepts ", "requires at least ", "unknown command "} // how cobra's own checks begin
 		c.Args = func(c *cobra.Command, args []string) error {
+			if err := c.ValidateFlagGroups(); err != nil { // ends with "; [file port] were all set"
+				_, set, _ := strings.Cut(err.Error(), "; [")
+				return usageError("--%s cannot be combined", strings.ReplaceAll(strings.TrimSuffix(set, "] were all set"), " ", " and --"))
+			}
 			err := check(c, args)
 			if err == nil || !slices.ContainsFunc(counts, func(s string) bool { return strings.HasPrefix(err.Error(), s) }) {
 				return err

@@ -44,6 +44,7 @@ func TestWrap(t *testing.T) {
 		{"sub", "no argument is given; usage: p sub PID"},
 		{"sub 1 2", "2 arguments are given; usage: p sub PID"},
 		{"sub 1 --time 5", "<nil>"},
+		{"sub 1 --time 5 --level 3 --number 1", "--level and --number cannot be combined"},
 		{"own x", `unknown kind "x"`},
 		{"none x", "1 argument is given; usage: p none"},
 	} {
@@ -54,7 +55,9 @@ func TestWrap(t *testing.T) {
 		p.PersistentFlags().Uint8("level", 0, "`0..15`: the level")
 		p.PersistentFlags().Bool("flag", false, "")
 		TimeVar(p.PersistentFlags(), &d, "time", 0, "")
-		p.AddCommand(&cobra.Command{Use: "sub PID", Args: cobra.ExactArgs(1), RunE: func(*cobra.Command, []string) error { return nil }})
+		sub := &cobra.Command{Use: "sub PID", Args: cobra.ExactArgs(1), RunE: func(*cobra.Command, []string) error { return nil }}
+		p.AddCommand(sub)
+		sub.MarkFlagsMutuallyExclusive("level", "number")
 		p.AddCommand(&cobra.Command{Use: "own KIND", RunE: func(*cobra.Command, []string) error { return nil },
 			Args: func(_ *cobra.Command, args []string) error { return fmt.Errorf("unknown kind %q", args[0]) }})
 		p.AddCommand(&cobra.Command{Use: "none", Args: cobra.NoArgs, RunE: func(*cobra.Command, []string) error { return nil }})

@@ -24,7 +24,7 @@ import (
 // answerLimit is how long an echo request may stay without an answer.
 const answerLimit = 500 * time.Millisecond
 
-// pinger asks one address for echoes, in the network namespace that it was made
+// pinger sends echo requests to one address, in the network namespace that it was made
 // in.  A process for each request, as ping(8) would be, is too much load for a
 // guest that watches many others.
 type pinger struct {

@@ -123,7 +123,7 @@ func ConnectedMTUs() (out []int) {
 	return out
 }
 
-// raiseBond asks for the next smaller MTU of a bond of connected links whose adapters refused one,
+// raiseBond requests the next smaller MTU of a bond of connected links whose adapters refused one,
 // unless the unit of the bond or its lease gives the number.
 func raiseBond(b *Builder, l, m *Link, u *units.Unit) {
 	if l.IPoIB == nil || l.IPoIB.Mode != ib.ModeConnected || l.Master != m.Index ||

@@ -71,7 +71,7 @@ type SetUp struct {
 	Up bool
 }
 
-// SetMTU asks for an MTU in bytes.
+// SetMTU sets the MTU, in bytes.
 type SetMTU struct {
 	On
 	MTU int

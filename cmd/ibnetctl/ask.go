@@ -18,7 +18,7 @@ import (
 // askLimit bounds the questions to the subnet manager of one port.
 const askLimit = 4 * time.Second
 
-// askManagers asks the subnet manager of each Active InfiniBand port whether it
+// askManagers checks whether the subnet manager of each Active InfiniBand port
 // answers: an Active port proves only that one once did.
 func askManagers(ctx context.Context, s *link.Snapshot) map[string]diagnose.Asked {
 	out := map[string]diagnose.Asked{}
@@ -57,7 +57,7 @@ func askManager(ctx context.Context, dev string, p *link.Port) diagnose.Asked {
 	return a
 }
 
-// nameMasters asks who the master of each port is where the daemon did not: it asks
+// nameMasters queries the master of each port where the daemon did not: it does so
 // only for ports that it manages.
 func (a *app) nameMasters(ctx context.Context, sms []smctl.Status) {
 	if a.root != "" || a.recorded != "" {

@@ -249,7 +249,7 @@ func running(name string) bool {
 	})
 }
 
-// describe asks the daemon, or reads the system.
+// describe queries the daemon, or reads the system.
 func (a *app) describe(ctx context.Context) (*api.Description, error) {
 	why := "the daemon was not queried (--no-bus)"
 	switch {

@@ -86,7 +86,7 @@ func (p *process) change(text string) {
 	p.hangup <- syscall.SIGHUP
 }
 
-// status asks for the state of the only subnet.
+// status requests the state of the only subnet.
 func (p *process) status() *engine.Snapshot {
 	p.t.Helper()
 	var b bytes.Buffer

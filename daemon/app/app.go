@@ -267,7 +267,7 @@ func (a *App) buildSubnetManagers() {
 	a.feed = smfeed.New(a.sm.Update, rereadPorts)
 }
 
-// askRemote asks through the kernel's umad device, opened for each question: one that
+// askRemote queries through the kernel's umad device, opened for each question: one that
 // stays open would keep a removed adapter's driver.
 func askRemote(ctx context.Context, ibdev string, port int) (link.Remote, error) {
 	d, err := probe.Open(ctx, ibdev, port)

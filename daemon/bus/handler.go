@@ -46,7 +46,7 @@ func (h handler) admit(conn *dbus.Conn, m *busconn.Header, answered bool) *dbus.
 	})
 }
 
-// userID asks the bus for the user of a caller.
+// userID queries the bus for the user of a caller.
 func userID(conn *dbus.Conn, sender string) (uid uint32, err error) {
 	ctx, cancel := context.WithTimeout(conn.Context(), polkitTimeout)
 	defer cancel()
@@ -339,7 +339,7 @@ func changeArg(action string, f func(context.Context, *caller, string) error) ca
 	}
 }
 
-// change asks for permission, then for a place in the bounded number of requests.
+// change requests permission, then for a place in the bounded number of requests.
 // In the other order callers that type a password would keep permitted ones out.
 // Of the message nothing but its arguments is kept meanwhile.
 func (c *caller) change(action string, f func(context.Context, *caller) error) ([]any, error) {

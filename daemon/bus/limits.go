@@ -137,7 +137,7 @@ func (c *callers) tidy() bool {
 	return len(c.waiting) < maxUnknown*maxFirst
 }
 
-// identify asks for the user of a caller. Those for whom there is no answer, as
+// identify requests the user of a caller. Those for whom there is no answer, as
 // from a bus that is busy, are one user together.
 func (c *callers) identify(sender string, q *question, ask func() (user, error)) {
 	u, err := ask()

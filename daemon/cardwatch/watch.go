@@ -33,7 +33,7 @@ func bridging() (daemon.EventSocket, error) {
 	}), nil
 }
 
-// indexOf asks for the index of one link, through any socket of its network
+// indexOf requests the index of one link, through any socket of its network
 // namespace; net.InterfaceByName lists all links for it.
 func indexOf(socket int, name string) (int, error) {
 	r, err := unix.NewIfreq(name)

@@ -15,7 +15,7 @@ import (
 	"ibnetworkd/link"
 )
 
-// Ask asks what is at the other end of a port's cable.
+// Ask queries what is at the other end of a port's cable.
 type Ask func(ctx context.Context, ibdev string, port int) (link.Remote, error)
 
 // timeout bounds one question, again is the pause before one that failed is repeated.
@@ -85,7 +85,7 @@ func wants(s *link.Snapshot) map[place]bool {
 	return out
 }
 
-// Run asks until ctx ends.
+// Run queries until ctx ends.
 func (p *Ports) Run(ctx context.Context) error {
 	retry := time.NewTimer(again)
 	retry.Stop()
@@ -105,7 +105,7 @@ func (p *Ports) Run(ctx context.Context) error {
 	}
 }
 
-// round asks the ports that have not answered. It reports whether one is left.
+// round queries the ports that have not answered. It reports whether one is left.
 func (p *Ports) round(ctx context.Context) (left bool) {
 	for _, at := range p.open() {
 		one, cancel := context.WithTimeout(ctx, timeout)

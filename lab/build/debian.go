@@ -145,7 +145,7 @@ func (b *Builder) debianTree(ctx context.Context, series string) (string, error)
 	})
 }
 
-// debianABI asks the package lists which kernel of a series is current.
+// debianABI reads from the package lists which kernel of a series is current.
 func (b *Builder) debianABI(ctx context.Context, series string, apt []string) (string, error) {
 	ask := func() string {
 		out, err := output(ctx, "apt-cache", append(apt, "depends", "linux-image-amd64")...)

@@ -257,7 +257,7 @@ func (s *slowCard) plug() time.Duration {
 	return took
 }
 
-// call asks the daemon over D-Bus until then and gives the times of the answers, the
+// call queries the daemon over D-Bus until then and gives the times of the answers, the
 // shortest first.
 func (s *slowCard) call(until time.Time) (took []time.Duration) {
 	c, err := dbus.ConnectSystemBus()

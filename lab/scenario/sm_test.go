@@ -50,7 +50,7 @@ func smIs(g *lab.G, dev, state string) func() bool {
 	return func() bool { return smStatus(g, dev).State == state }
 }
 
-// askSA asks the SA all the time over an adapter's port.
+// askSA queries the SA all the time over an adapter's port.
 func askSA(g *lab.G, dev string) *saprobe.Probe {
 	g.Helper()
 	tr, err := umad.Open(sysfs.New(""), dev, 1)

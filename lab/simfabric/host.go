@@ -26,7 +26,7 @@ func MethodSet(ms ...mad.Method) (s Methods) {
 // Has reports whether m is in the set.
 func (s Methods) Has(m mad.Method) bool { return s[m>>6&1]>>(m&63)&1 != 0 && m < 0x80 }
 
-// Registration asks for the requests of a class, as the kernel's
+// Registration describes the requests that an agent gets, as the kernel's
 // ib_register_mad_agent: a MAD of the class and version with one of the
 // methods (and the vendor's OUI in the classes that carry one) goes to the
 // agent. With no methods the agent gets only responses to its own requests.

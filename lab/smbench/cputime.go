@@ -94,7 +94,7 @@ func (p programs) since(was map[string]time.Duration) (now, used map[string]time
 	return now, used
 }
 
-// pausesOf asks an ibnetsm how long requests had to wait for its own work.
+// pausesOf reads from an ibnetsm how long requests had to wait for its own work.
 func pausesOf(socket string) (engine.Pauses, error) {
 	var b bytes.Buffer
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

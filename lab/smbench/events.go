@@ -166,7 +166,7 @@ func (r *rig) settle(m *manager) {
 	}
 }
 
-// probe asks the SA all the time from a host.
+// probe queries the SA all the time from a host.
 func (r *rig) probe(host string) (*saprobe.Probe, error) {
 	tr, err := ibsim.Open(ibsim.Options{Sock: r.sock, Host: host})
 	if err != nil {

@@ -21,7 +21,7 @@ type path struct {
 	sl   ib.SL
 }
 
-// readPaths asks the SA for the service levels from one host of each switch to all LIDs
+// readPaths queries the SA for the service levels from one host of each switch to all LIDs
 // of hosts.
 func readPaths(sim *simfabric.Sim, f *fabric.Fabric) ([]path, error) {
 	var paths []path

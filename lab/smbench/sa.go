@@ -36,7 +36,7 @@ func saWindows(sim string) []int {
 // time, that was measured of opensm 3.3.23 on ibsim on a machine of two cores.
 const opensmStress = 12200
 
-// benchSA asks each manager for single PathRecords and PortInfoRecords.
+// benchSA queries each manager for single PathRecords and PortInfoRecords.
 func benchSA(t *tools, o options) ([]saSample, error) {
 	name := "ft2-108"
 	if len(o.names) > 0 {

@@ -146,7 +146,7 @@ func scaleOnce(f *fabric.Fabric) (s scaleSample, err error) {
 	return s, nil
 }
 
-// allNodes asks the SA for the NodeRecords of the whole subnet from a host.
+// allNodes queries the SA for the NodeRecords of the whole subnet from a host.
 func allNodes(sim *simfabric.Sim, want int) (int, time.Duration, error) {
 	eps := sim.EndPorts()
 	host := eps[slices.IndexFunc(eps, func(e simfabric.EndPort) bool { return e.NodeType == ib.NodeCA })]

@@ -207,7 +207,7 @@ func cablesOf(f *fabric.Fabric) (l []int32) {
 	return l
 }
 
-// watch asks managers for SMInfo from a host, one after the other.
+// watch queries managers for SMInfo from a host, one after the other.
 type watch struct {
 	mu       sync.Mutex
 	managers []watched
@@ -306,7 +306,7 @@ func (w *watch) reset() (slowest map[string]time.Duration, asked, silent int, ch
 	return slowest, asked, silent, changes
 }
 
-// smState asks a manager for SMInfo; ok is false without an answer within a second.
+// smState queries a manager for SMInfo; ok is false without an answer within a second.
 func smState(ctx context.Context, c transport.Transport, lid ib.LID, tid uint64) (state mad.SMState, ok bool) {
 	p := transport.Packet{LID: lid, Timeout: time.Second}
 	mad.PutLR(&p.MAD, mad.MethodGet, mad.AttrSMInfo, 0, tid&0x7fffffff, 0, nil)

@@ -139,7 +139,7 @@ func (c *Client) stop() {
 	}
 }
 
-// Renew asks the servers now: for the lease that there is, or for one.
+// Renew sends a request to the servers now: for the lease that there is, or for one.
 func (c *Client) Renew(now time.Duration) []Send {
 	switch {
 	case c.state == link.DHCPStopped || c.state == link.DHCPProbing:
@@ -224,7 +224,7 @@ func (c *Client) former() *link.Lease {
 	return c.probed
 }
 
-// start asks for the former lease, or for any.
+// start requests the former lease, or any.
 func (c *Client) start(now time.Duration) {
 	if f := c.former(); f != nil && !f.Over(seconds(now)) {
 		c.begin(now, link.DHCPRebooting)
@@ -326,7 +326,7 @@ func (c *Client) tickBound(now time.Duration) {
 	}
 }
 
-// resolve asks for the hardware address of the next hop to the server; the request
+// resolve requests the hardware address of the next hop to the server; the request
 // follows when it is known. The kernel's own neighbour table is not read, because the
 // server may have another queue pair by now.
 func (c *Client) resolve(now time.Duration) {

@@ -159,7 +159,7 @@ func (c *Client) stop() {
 	}
 }
 
-// Renew asks the servers now: for the lease that there is, or for one.
+// Renew sends a request to the servers now: for the lease that there is, or for one.
 func (c *Client) Renew(now time.Duration) []dhcp.Send {
 	switch {
 	case c.state == link.DHCPStopped:
@@ -259,7 +259,7 @@ func (c *Client) ask() *link.Lease {
 	return c.former
 }
 
-// start asks about the former lease, or for any, after a delay: hosts start together.
+// start requests the former lease, or any, after a delay: hosts start together.
 func (c *Client) start(now time.Duration) {
 	delay := time.Duration(c.rnd.Int64N(int64(maxDelay)))
 	f := c.ask()

@@ -185,7 +185,7 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 	d.link(i, p, j, ni)
 }
 
-// claim asks what decides on a node that port p of node i has shown.
+// claim requests what decides on a node that port p of node i has shown.
 func (d *Discovery) claim(i int32, p uint8, ni mad.NodeInfo, k kind, node int32, port uint8) {
 	if len(d.claims) < 1<<16 {
 		d.claims = append(d.claims, claim{i, p, ni})
@@ -347,7 +347,7 @@ func (d *Discovery) restarted(i int32) {
 	d.warn("switch %s was restarted", x.name())
 }
 
-// endPort asks what follows from an end port's PortInfo.
+// endPort requests what follows from an end port's PortInfo.
 func (d *Discovery) endPort(i int32, p uint8) {
 	q := d.nodes[i].ports.at(int(p))
 	if q.info.CapMask()&mad.CapIsSM != 0 && (i != d.root || p != d.rootP) {

@@ -76,7 +76,7 @@ func (d *Discovery) askPorts(i int32, from int) {
 	}
 }
 
-// probe asks what is behind a port. A switch at the end of the longest directed
+// probe queries what is behind a port. A switch at the end of the longest directed
 // route would answer for itself.
 func (d *Discovery) probe(i int32, p uint8) {
 	if x := &d.nodes[i]; len(x.path) >= MaxHops {
@@ -102,7 +102,7 @@ func (d *Discovery) wanted(q *dport) bool {
 	return true
 }
 
-// askRest asks the ports of a switch that the sample left.
+// askRest queries the ports of a switch that the sample left.
 func (d *Discovery) askRest(i int32) {
 	x := &d.nodes[i]
 	for _, p := range x.rest {
@@ -307,7 +307,7 @@ func extends(route, to []uint8, hop uint8) bool {
 	return len(route) == n+1 && route[n] == hop && bytes.Equal(route[:n], to)
 }
 
-// askCounts asks the switches that reported a change of a port, of which no port that is
+// askCounts queries the switches that reported a change of a port, of which no port that is
 // known has one, how many ports they have: a module that is plugged in restarts none.
 func (d *Discovery) askCounts() {
 	for _, i := range d.stirred {

@@ -278,11 +278,11 @@ func Resume(opt Options, f *fabric.Fabric, pkeys [][]ib.PKey, suspects []int32) 
 	return d
 }
 
-// AskDescription asks a node's description again before the walk ends; used
+// AskDescription queries a node's description again before the walk ends; used
 // for trap 144 (NodeDescription changed).
 func (d *Discovery) AskDescription(node int32) { d.back.push(tag(kDesc, 0, node, 0)) }
 
-// AskPort asks an end port's PortInfo again, for a change of its capability
+// AskPort queries an end port's PortInfo again, for a change of its capability
 // mask or link.
 func (d *Discovery) AskPort(node int32, port uint8) { d.back.push(tag(kPort, 0, node, port)) }
 

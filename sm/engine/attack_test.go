@@ -250,7 +250,7 @@ func (w *world) honest(seats []*seat) error {
 	return nil
 }
 
-// answers asks the SA from a host.
+// answers queries the SA from a host.
 func (w *world) answers(seats []*seat, port int32) error {
 	served := false
 	for _, s := range seats {

@@ -55,7 +55,7 @@ func (c *client) exchange(k *transport.Packet) (transport.Packet, error) {
 	}
 }
 
-// ask asks the SA that the port follows.
+// ask queries the SA that the port follows.
 func (c *client) ask(m mad.Method, a mad.AttrID, mask mad.CompMask, rec interface{ Append([]byte) []byte }) (mad.Status, []byte, error) {
 	p, err := c.tr.Port()
 	if err != nil || p.SMLID == 0 {

@@ -147,7 +147,7 @@ func (s *Subnet) copyRegistrations(ctx context.Context, version uint64) error {
 	return nil
 }
 
-// askMaster asks the master's SA for a table.
+// askMaster queries the master's SA for a table.
 func (s *Subnet) askMaster(ctx context.Context, a mad.AttrID) ([]byte, error) {
 	s.win.tid++
 	p := &pending{tid: unslotted | s.win.tid&0x7fffffff}

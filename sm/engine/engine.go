@@ -391,7 +391,7 @@ func (s *Subnet) peers(res *discover.Result) []elect.Peer {
 	return out
 }
 
-// Resweep asks for a sweep now; with full the whole subnet is discovered again.
+// Resweep requests a sweep now; with full the whole subnet is discovered again.
 func (s *Subnet) Resweep(full bool, reason string) {
 	s.do(func() {
 		s.ev.resweep, s.ev.full, s.ev.light, s.ev.reason = true, s.ev.full || full, true, reason

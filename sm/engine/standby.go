@@ -94,7 +94,7 @@ func (s *Subnet) standby(ctx context.Context) error {
 	return nil
 }
 
-// poll asks the master for its SMInfo once.
+// poll queries the master for its SMInfo once.
 func (s *Subnet) poll(ctx context.Context) (elect.Action, error) {
 	m := s.elect.Master()
 	var info *mad.SMInfo

@@ -13,10 +13,10 @@ import (
 	"ibnetworkd/sm/transport"
 )
 
-// Every is how often a Probe asks.
+// Every is how often a Probe sends a query.
 const Every = 5 * time.Millisecond
 
-// Probe asks and keeps when answers came.
+// Probe sends queries and records when answers came.
 type Probe struct {
 	tr     transport.Transport
 	cancel context.CancelFunc

@@ -217,7 +217,7 @@ func (m *Manager) Subnets() []*engine.Subnet {
 	return out
 }
 
-// Resweep asks every subnet for a sweep.
+// Resweep requests a sweep of every subnet.
 func (m *Manager) Resweep(full bool, reason string) {
 	for _, s := range m.Subnets() {
 		s.Resweep(full, reason)

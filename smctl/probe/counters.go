@@ -57,7 +57,7 @@ type question struct {
 	ext  bool
 }
 
-// ReadCounters asks the performance management agent of every port that has a link for
+// ReadCounters queries the performance management agent of every port that has a link for
 // its counters, for at most CountersTime, and for the extended ones of those whose
 // counters are worth it. An error is one of the own port.
 func ReadCounters(ctx context.Context, c Conn, f *fabric.Fabric, worth func(*mad.PortCounters) bool) (*Counters, error) {

@@ -121,7 +121,7 @@ func walk(ctx context.Context, c Conn) (*discover.Result, error) {
 	return res, nil
 }
 
-// Walk asks the whole fabric which subnet managers there are.
+// Walk searches the whole fabric for subnet managers.
 func Walk(ctx context.Context, c Conn) ([]smctl.SMInfo, error) {
 	res, err := walk(ctx, c)
 	if err != nil {
@@ -262,14 +262,14 @@ func exchange(ctx context.Context, c Conn, p *transport.Packet) (*transport.Pack
 	}
 }
 
-// get asks the agent or manager at a LID for an attribute.
+// get queries the agent or manager at a LID for an attribute.
 func get(ctx context.Context, c Conn, lid ib.LID, attr mad.AttrID) (*transport.Packet, error) {
 	p := transport.Packet{LID: lid, Timeout: timeout, Retries: retries}
 	mad.PutLR(&p.MAD, mad.MethodGet, attr, 0, uint64(rand.Uint32()), 0, nil)
 	return exchange(ctx, c, &p)
 }
 
-// AskLID asks the subnet manager at a LID. No answer is an empty list; so is a host
+// AskLID queries the subnet manager at a LID. No answer is an empty list; so is a host
 // that is there and runs no subnet manager any more.
 func AskLID(ctx context.Context, c Conn, lid ib.LID) ([]smctl.SMInfo, error) {
 	q, err := get(ctx, c, lid, mad.AttrSMInfo)
@@ -288,7 +288,7 @@ func AskLID(ctx context.Context, c Conn, lid ib.LID) ([]smctl.SMInfo, error) {
 	return []smctl.SMInfo{sm}, nil
 }
 
-// AskSA asks the subnet administrator at a LID for its ClassPortInfo, as every host
+// AskSA queries the subnet administrator at a LID for its ClassPortInfo, as every host
 // does before it joins a group, and reports whether it answered.
 func AskSA(ctx context.Context, c Conn, lid ib.LID) (bool, error) {
 	p := transport.Packet{LID: lid, QPN: 1, Timeout: timeout, Retries: retries}

@@ -54,7 +54,7 @@ func (t *tables) byAttr(a mad.AttrID) (*[]byte, int) {
 	return &t.managers, 4
 }
 
-// readTables asks the administrator at a LID for all its tables at once.
+// readTables queries the administrator at a LID for all its tables at once.
 func readTables(ctx context.Context, c Conn, lid ib.LID) (*tables, error) {
 	t, open, tid := &tables{}, map[uint32]mad.AttrID{}, rand.Uint32()
 	for _, attr := range []mad.AttrID{mad.AttrNodeRecord, mad.AttrPortInfoRecord, mad.AttrSwitchInfoRecord, mad.AttrLinkRecord,
@@ -343,7 +343,7 @@ func records(ctx context.Context, c Conn) (*Found, error) {
 	return found, nil
 }
 
-// own asks the own port's agent for an attribute.
+// own queries the own port's agent for an attribute.
 func own(ctx context.Context, c Conn, attr mad.AttrID) (*[64]byte, error) {
 	p := transport.Packet{LID: ib.LIDPermissive, Timeout: timeout, Retries: retries}
 	mad.PutDR(&p.MAD, mad.MethodGet, attr, 0, uint64(rand.Uint32()), 0, nil, nil)

@@ -18,7 +18,7 @@ type RemotePort struct {
 	Port uint8
 }
 
-// Remote asks the node at the other end of a port's cable who it is, by a directed route
+// Remote identifies the node at the other end of a port's cable, by a directed route
 // of one hop. No answer is an error.
 func Remote(ctx context.Context, c Conn, port uint8) (r RemotePort, err error) {
 	ask := func(attr mad.AttrID) (*transport.Packet, error) {

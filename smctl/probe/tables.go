@@ -127,7 +127,7 @@ func Lanes(ctx context.Context, c Conn, r *explain.Routes, paths ...explain.Path
 	return nil
 }
 
-// AskPath asks the subnet administrator at a LID for the PathRecord from one LID
+// AskPath queries the subnet administrator at a LID for the PathRecord from one LID
 // to another. ok is false when it has none or does not answer.
 func AskPath(ctx context.Context, c Conn, sa, slid, dlid ib.LID) (rec mad.PathRecord, ok bool, err error) {
 	p := transport.Packet{LID: sa, QPN: 1, Timeout: timeout, Retries: retries}

@@ -214,7 +214,7 @@ func (c *Controller) overrule(r overrideRequest) error {
 	return fmt.Errorf("port %s/%d: not an InfiniBand port of this host", r.dev, r.port)
 }
 
-// read asks for the state of the unit.
+// read requests the state of the unit.
 func (c *Controller) read(ctx context.Context, g ib.GUID, e *entry) {
 	if e.reading {
 		e.reread = true
@@ -416,7 +416,7 @@ func first(a, b time.Time) time.Time {
 	return a
 }
 
-// follow asks for the changes of units while a worker runs or may be run.
+// follow requests the changes of units while a worker runs or may be run.
 func (c *Controller) follow() {
 	on := false
 	for _, e := range c.table {

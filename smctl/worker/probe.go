@@ -8,7 +8,7 @@ import (
 	"ibnetworkd/smctl/probe"
 )
 
-// Umad asks through the kernel's umad devices, opened for each question: one
+// Umad queries through the kernel's umad devices, opened for each question: one
 // that stays open would keep a removed adapter's driver.
 type Umad struct{}
 

@@ -41,7 +41,7 @@ type Manager interface {
 	Changes() <-chan string
 }
 
-// Prober asks the fabric.
+// Prober queries the fabric.
 type Prober interface {
 	Walk(ctx context.Context, ibdev string, port int) ([]smctl.SMInfo, error)
 	AskLID(ctx context.Context, ibdev string, port int, lid ib.LID) ([]smctl.SMInfo, error)

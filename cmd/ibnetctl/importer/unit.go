@@ -203,7 +203,7 @@ func (d *draft) preset(sec, key, value string) {
 	}
 }
 
-// dhcp asks for addresses of a family by DHCP, beside those of the other family.
+// dhcp requests addresses of a family by DHCP, beside those of the other family.
 func (d *draft) dhcp(family string, from ...*item) {
 	s := d.sec("Network")
 	if was := s.keys["DHCP"]; was != nil && was.value != family {

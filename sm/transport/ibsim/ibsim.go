@@ -144,7 +144,7 @@ func Open(o Options) (*Transport, error) {
 	return t, nil
 }
 
-// question asks the simulator over the control socket and puts the answer into
+// question queries the simulator over the control socket and puts the answer into
 // c.
 func (t *Transport) question(c *Ctl) error {
 	t.mu.Lock()

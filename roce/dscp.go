@@ -1,6 +1,7 @@
 package roce
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,7 +32,7 @@ func (p *planner) dscp(r *units.RoCE, d *DCB) {
 	want := wantedDSCP(r)
 	trust, hasTrust := r.Trust.Get()
 	if keepsNoDSCP(d.Driver) && (len(want) > 0 || hasTrust && trust == units.TrustDSCP) {
-		name, value := "DSCPToPriority", dscpText(want)
+		name, value := "DSCPToPriority", mapText(want)
 		if len(want) == 0 {
 			name, value = "Trust", trust.String()
 		}
@@ -60,7 +61,7 @@ func (p *planner) dscp(r *units.RoCE, d *DCB) {
 			return
 		}
 		if p.clearsDSCP(r, d) {
-			p.reach(link.Attribute{Name: "DSCPToPriority", Wanted: "none", Actual: dscpText(have)}, false, ClearDSCP{On: p.on})
+			p.reach(link.Attribute{Name: "DSCPToPriority", Wanted: "none", Actual: mapText(have)}, false, ClearDSCP{On: p.on})
 		}
 	}
 	for _, dscp := range slices.Sorted(maps.Keys(want)) {
@@ -97,10 +98,11 @@ func (p *planner) clearsDSCP(r *units.RoCE, d *DCB) bool {
 	return ok && trust == units.TrustPCP && d.Trust == nil && len(d.DSCP) > 0 && len(wantedDSCP(r)) == 0
 }
 
-func dscpText(m map[uint8]uint8) string {
+// mapText writes a map as FROM:TO pairs, as iproute2 does.
+func mapText[T cmp.Ordered](m map[T]T) string {
 	var out []string
-	for _, dscp := range slices.Sorted(maps.Keys(m)) {
-		out = append(out, fmt.Sprintf("%d:%d", dscp, m[dscp]))
+	for _, from := range slices.Sorted(maps.Keys(m)) {
+		out = append(out, fmt.Sprintf("%v:%v", from, m[from]))
 	}
 	return strings.Join(out, " ")
 }

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"hash/fnv"
-	"maps"
-	"slices"
 	"strings"
 
 	"ibnetworkd/ib"
@@ -68,7 +66,7 @@ func vlanWords(v *units.VLAN, dropIngress, dropEgress []uint32) string {
 		for _, from := range drop {
 			m[from] = 0
 		}
-		if text := qosText(m); text != "" {
+		if text := mapText(m); text != "" {
 			b.WriteString(" " + word + " " + text)
 		}
 	}
@@ -100,14 +98,6 @@ func qosMap(ms []units.Value[units.QOSMap]) map[uint32]uint32 {
 		out[m.V.From] = m.V.To
 	}
 	return out
-}
-
-func qosText(m map[uint32]uint32) string {
-	var out []string
-	for _, from := range slices.Sorted(maps.Keys(m)) {
-		out = append(out, fmt.Sprintf("%d:%d", from, m[from]))
-	}
-	return strings.Join(out, " ")
 }
 
 // Makes implements link.Maker.

@@ -108,7 +108,7 @@ var interfaceXML = func() map[string]string {
 		describeMethods(b, managerMethods)
 		describeProps(b, api.Manager, managerProps)
 	})
-	section(api.Link, "A network interface: what its unit asks for, what it is, and why they differ.",
+	section(api.Link, "A network interface: what its unit configures, what it is, and why they differ.",
 		func(b *strings.Builder) { describeMethods(b, linkMethods); describeProps(b, api.Link, linkProps) })
 	section(api.Port, "A port of an RDMA device.", func(b *strings.Builder) { describeProps(b, api.Port, portProps) })
 	section(api.SubnetManager, "Whether this host runs the subnet manager of the subnet at a port, and why.",

@@ -162,28 +162,28 @@ var linkProps = []property[link.Status]{
 			return out
 		}},
 	{"Mode", "s", "The IPoIB transport mode that is set.", func(s link.Status) any { return attribute(s, "Mode").Actual }},
-	{"ModeWanted", "s", "The mode that the unit asks for, empty for none.", func(s link.Status) any { return attribute(s, "Mode").Wanted }},
+	{"ModeWanted", "s", "The mode in the unit, empty for none.", func(s link.Status) any { return attribute(s, "Mode").Wanted }},
 	{"ModeReason", "(sss)", "Why Mode is not as wanted: code, sentence, next step; empty where it is.",
 		func(s link.Status) any { return reasonOf(attribute(s, "Mode").Why) }},
 	{"MTUBytes", "u", "The MTU in bytes.", func(s link.Status) any { return number(attribute(s, "MTUBytes").Actual) }},
-	{"MTUBytesWanted", "s", "The MTU that the unit asks for: a number of bytes, max, or empty for none.",
+	{"MTUBytesWanted", "s", "The MTU in the unit: a number of bytes, max, or empty for none.",
 		func(s link.Status) any { return attribute(s, "MTUBytes").Wanted }},
 	{"MTUBytesReason", "(sss)", "Why MTUBytes is not as wanted: code, sentence, next step; empty where it is.",
 		func(s link.Status) any { return reasonOf(attribute(s, "MTUBytes").Why) }},
 	{"GIDIndex", "i", "The index of the RoCE v2 GID of the link's IPv4 address in the GID table of its RDMA port, -1 for none. " +
-		"A signal says when it moves.", func(s link.Status) any {
+		"A signal reports when it moves.", func(s link.Status) any {
 		if a := attribute(s, "GIDIndexIPv4").Actual; a != "" {
 			return int32(number(a))
 		}
 		return int32(-1)
 	}},
-	{"GIDIndexReason", "(sss)", "Why GIDIndex is not as the unit asks: code, sentence, next step; empty where it is.",
+	{"GIDIndexReason", "(sss)", "Why GIDIndex is not that of the unit: code, sentence, next step; empty where it is.",
 		func(s link.Status) any { return reasonOf(attribute(s, "GIDIndex").Why) }},
 	{"Settings", "a(ssssss)", "Every setting: the unit file's key, wanted, actual, and why they differ as code, sentence, next step.",
 		func(s link.Status) any {
 			return settings(s.Attributes)
 		}},
-	{"OtherNamespaces", "a(sssssssss)", "The links below this one that its unit asks for and that are in another network namespace, " +
+	{"OtherNamespaces", "a(sssssssss)", "The links below this one that its unit configures and that are in another network namespace, " +
 		"or are to be there: name, kind, network namespace (empty if another program moved the link), state (up, down, absent or " +
 		"not checked), wanted, actual, and why they differ as code, sentence, next step.",
 		func(s link.Status) any { return elsewhere(s.Attributes) }},
@@ -228,7 +228,7 @@ var portProps = []property[link.PortStatus]{
 	}},
 	{"Links", "as", "The interfaces over the port.", func(p link.PortStatus) any { return list(p.Links) }},
 	{"Unit", "s", "The unit file that matches the port's main interface.", func(p link.PortStatus) any { return p.Unit }},
-	{"Reason", "(sss)", "Why the port is not Active, has no interface, or is not as its unit asks: code, sentence, next step.",
+	{"Reason", "(sss)", "Why the port is not Active, has no interface, or differs from its unit: code, sentence, next step.",
 		func(p link.PortStatus) any { return reasonOf(p.Reason) }},
 	{"Settings", "a(ssssss)", "Every setting of a port without an interface, as those of a link: the unit file's key, wanted, " +
 		"actual, and why they differ as code, sentence, next step.", func(p link.PortStatus) any { return settings(p.Attributes) }},
@@ -243,7 +243,7 @@ var smProps = []property[smctl.Status]{
 	{"Port", "u", "The port number, from 1.", func(s smctl.Status) any { return uint32(s.Port) }},
 	{"Manage", "s", "The unit's Manage=: auto, always or no.", func(s smctl.Status) any { return s.Manage }},
 	{"Engine", "s", "The unit's Engine=: builtin or opensm.", func(s smctl.Status) any { return s.Engine }},
-	{"Unit", "s", "The unit file that says so.", func(s smctl.Status) any { return s.Unit }},
+	{"Unit", "s", "The unit file with these settings.", func(s smctl.Status) any { return s.Unit }},
 	{"Phase", "s", "The state: off, no-link, served, settling, asking, unserved, blocked, starting, running, master, standby, " +
 		"stopping, backing-off, stopped, no-qp0, sm-disabled, nvswitch, omni-path.", func(s smctl.Status) any { return string(s.Phase) }},
 	{"Reason", "s", "Why, as a sentence.", func(s smctl.Status) any { return s.Reason }},
@@ -255,7 +255,7 @@ var smProps = []property[smctl.Status]{
 	{"Worker", "s", "The systemd unit that runs the program.", func(s smctl.Status) any { return s.Worker }},
 	{"WorkerState", "s", "Its state: inactive, activating, active, deactivating, failed, or empty if it is not known.",
 		func(s smctl.Status) any { return s.WorkerState }},
-	{"WorkerText", "s", "What the program says of itself (STATUS= of sd_notify).", func(s smctl.Status) any { return s.WorkerText }},
+	{"WorkerText", "s", "The program's own status text (STATUS= of sd_notify).", func(s smctl.Status) any { return s.WorkerText }},
 	{"WorkerSinceUSec", "t", "Since when, in microseconds since 1970.", func(s smctl.Status) any { return usec(s.WorkerSince) }},
 	{"ByHand", "s", "start or stop when a person has overruled the unit.", func(s smctl.Status) any { return s.Override }},
 	{"Master", "(tqys)", "The subnet manager that answered last: GUID, LID, priority, state.", func(s smctl.Status) any {

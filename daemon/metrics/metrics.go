@@ -289,7 +289,7 @@ func (c *Collector) writeLinks(w *writer) {
 	for _, n := range links {
 		w.sample(boolean(c.links[n].now.Online), "link", n)
 	}
-	w.family("ibnetwork_link_settings_not_as_wanted", "gauge", "Settings of the link that are not as its unit asks.")
+	w.family("ibnetwork_link_settings_not_as_wanted", "gauge", "Settings of the link that differ from its unit.")
 	for _, n := range links {
 		bad := 0
 		for _, a := range c.links[n].now.Attributes {

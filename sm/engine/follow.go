@@ -27,6 +27,9 @@ type followers struct {
 	// and since when.
 	early   ib.GUID
 	earlyAt time.Time
+	// met is the last successor that was chosen without a question from it, and since when.
+	met   ib.GUID
+	metAt time.Time
 }
 
 type follower struct {
@@ -48,8 +51,10 @@ const (
 	deferredLate   = 500 * time.Millisecond
 	followerBarred = time.Minute
 	deferredMost   = 1 << 13
-	// successorWait is how long a handover waits for a successor that has begun a copy.
+	// successorWait is how long a handover waits for a successor that has begun a copy,
+	// successorAsks for the first question of one, which another program does not send.
 	successorWait = 2 * time.Second
+	successorAsks = 500 * time.Millisecond
 	// followerGone is how long one is remembered that asks no more.
 	followerGone = 10 * time.Second
 )
@@ -59,6 +64,7 @@ func (f *followers) begin() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.base, f.version, f.whole, f.by, f.early = rand.Uint64()>>1, 0, false, map[ib.GUID]*follower{}, 0
+	f.met = 0
 }
 
 // end is the end of it.
@@ -139,14 +145,21 @@ func (f *followers) copied(version uint64, now time.Time, bar bool) bool {
 	return ok
 }
 
-// copying reports whether a standby has begun a copy that is not complete yet.
-func (f *followers) copying(g ib.GUID, now time.Time) bool {
+// copying reports whether a successor has begun a copy that is not complete yet, or, as a
+// standby, may begin one now that it has been met.
+func (f *followers) copying(g ib.GUID, standby bool, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if x := f.by[g]; x != nil {
 		return f.whole && !now.Before(x.until) && now.After(x.barred) && now.Sub(x.first) < successorWait
 	}
-	return f.whole && g == f.early && now.Sub(f.earlyAt) < successorWait
+	if g == f.early {
+		return f.whole && now.Sub(f.earlyAt) < successorWait
+	}
+	if g != f.met {
+		f.met, f.metAt = g, now
+	}
+	return f.whole && standby && now.Sub(f.metAt) < successorAsks
 }
 
 // deferredAnswer waits until the standbys have copied what it acknowledges.

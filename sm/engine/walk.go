@@ -65,7 +65,7 @@ func (s *Subnet) handOver(ctx context.Context, a elect.Action) error {
 		return nil
 	}
 	p := s.elect.Target()
-	if s.followers.copying(p.Info.GUID, time.Now()) {
+	if s.followers.copying(p.Info.GUID, p.Info.State == mad.SMStandby, time.Now()) {
 		return nil // the next poll of the others decides again
 	}
 	s.log.Info("handing over to a better manager", "to", p.Info.GUID.String(), "priority", p.Info.Priority, "to_lid", p.LID.String())

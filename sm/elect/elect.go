@@ -284,6 +284,11 @@ func (m *Machine) Saw(p Peer) {
 	m.peers = append(m.peers, p)
 }
 
+// IsNotActive reports whether a known manager is in the state NotActive.
+func (m *Machine) IsNotActive(g ib.GUID) bool {
+	return slices.ContainsFunc(m.peers, func(p Peer) bool { return p.Info.GUID == g && p.Info.State == mad.SMNotActive })
+}
+
 // Lost notes that the peer of that number in Peers no longer answers SMInfo as a
 // manager.
 func (m *Machine) Lost(k int) {

@@ -2,10 +2,17 @@ package engine_test
 
 import (
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
+	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
+	"ibnetworkd/lab/gen"
+	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/transport"
 )
 
@@ -40,6 +47,25 @@ func TestRunClosesTransport(t *testing.T) {
 			case <-tr.done:
 			default:
 				t.Error("the port is still open")
+			}
+		})
+	}
+}
+
+// The successor of a better manager that ends may meet it while it is still master. It does not
+// report that the two are at odds.
+func TestBetterManagerEnds(t *testing.T) {
+	for range 10 {
+		inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
+			var log testkit.Buffer
+			a, stop := w.manager(hosts[0], engine.Config{Priority: 9})
+			w.settle(hosts[0], a, time.Second)
+			b, _ := w.manager(hosts[5], engine.Config{Priority: 1, Log: slog.New(slog.NewTextHandler(&log, nil))})
+			time.Sleep(3 * time.Second)
+			stop()
+			w.settle(hosts[5], b, 5*time.Second)
+			if s := log.String(); strings.Contains(s, "refused") {
+				t.Errorf("the successor of a manager that ended logged:\n%s", s)
 			}
 		})
 	}

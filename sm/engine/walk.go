@@ -79,15 +79,28 @@ func (s *Subnet) handover(ctx context.Context, p elect.Peer) error {
 	r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrSMInfo, Mod: mad.SMInfoHandover, Path: p.Path}
 	info := s.elect.Info(s.self.act.Load())
 	info.Append(r.Data[:0])
+	var refusal *smp.Reply
 	l := &smp.List{Requests: []smp.Request{r}, Done: func(r *smp.Reply) {
 		if r.OK() {
 			s.elect.Received(mad.SMInfoAcknowledge, p)
 			s.former.until = time.Now().Add(lingerMost)
-		} else if s.elect.State() == mad.SMMaster && (r.Timeout || r.Status&mad.StatusBusy == 0) {
-			s.refused(p, r)
+		} else if r.Timeout || r.Status&mad.StatusBusy == 0 {
+			refusal = &smp.Reply{Timeout: r.Timeout, Status: r.Status}
 		}
 	}}
-	return s.pump(ctx, l)
+	if err := s.pump(ctx, l); err != nil || refusal == nil {
+		return err
+	}
+	if !refusal.Timeout {
+		// A manager that ends was still master when it was met.
+		if err := s.askPeers(ctx, false); err != nil {
+			return err
+		}
+	}
+	if s.elect.State() == mad.SMMaster && !s.elect.IsNotActive(p.Info.GUID) {
+		s.refused(p, refusal)
+	}
+	return nil
 }
 
 // partialSweep reads what the pending events name. A light sweep first reads whether

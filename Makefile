@@ -52,10 +52,11 @@ deps:
 # detector finds nothing there and triples their time.
 SEQUENTIAL := $(addprefix ibnetworkd/,$(shell cat internal/walls/sequential.txt))
 
-# All tests of sm/route would take a quarter of an hour with it: RACED runs its goroutines. The
-# importer uses its names of engines alone, and internal/walls reads files.
+# All tests of sm/route would take a quarter of an hour with it: RACED runs its goroutines. Those
+# of sm/explain have no others, the importer uses its names of engines alone, and internal/walls
+# reads files.
 ALONE   := ibnetworkd/sm/route
-UNRACED := $(ALONE) $(addprefix ibnetworkd/,sm/picture cmd/ibnetctl/importer internal/walls)
+UNRACED := $(ALONE) $(addprefix ibnetworkd/,sm/explain sm/picture cmd/ibnetctl/importer internal/walls)
 RACED   := '^(TestAhead|TestCutChangesLittle)$$'
 
 # Tests that take minutes with it, for what they compute and count: the others run the same

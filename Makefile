@@ -129,7 +129,7 @@ test-units-long: deps ## the parsers of unit files against the installed systemd
 	$(GO) test -count=1 -run TestSystemdIsTheJudge -v ./units -long
 
 .PHONY: test-sm-long
-test-sm-long: deps lab ## every check of osmtest, infiniband-diags and ibutils against opensm and ibnetsm, thousands of random subnets, fuzzing (25 minutes)
+test-sm-long: deps lab ## every check of osmtest, infiniband-diags and ibutils against opensm and ibnetsm, thousands of random subnets, fuzzing (half an hour)
 	$(GO) test -count=1 -timeout 30m -run TestConformance\|TestSameInstant ./lab/smbench -long
 	$(GO) test -count=1 -timeout 30m ./sm/engine -long
 	CGO_ENABLED=1 $(GO) test -count=1 -race -cpu 1 -timeout 30m -run $(LARGE) $(LARGEIN)

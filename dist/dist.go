@@ -6,5 +6,5 @@ import "embed"
 
 // Files are these, by their names in this folder.
 //
-//go:embed dbus initramfs-tools polkit prometheus systemd sysusers tmpfiles udev
+//go:embed dbus dracut initramfs-tools polkit prometheus systemd sysusers tmpfiles udev
 var Files embed.FS

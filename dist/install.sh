@@ -41,6 +41,9 @@ for f in hooks/ibnetworkd scripts/init-premount/ibnetworkd scripts/init-bottom/i
 	put 755 "$here/dist/initramfs-tools/$f" "$hooks/$f"
 done
 
+dracut=/usr/lib/dracut/modules.d/36ibnetworkd
+for f in "$here"/dist/dracut/36ibnetworkd/*.sh; do put 755 "$f" "$dracut/${f##*/}"; done
+
 # For the Prometheus server, which is another host as a rule.
 for f in rules.yml dashboard.json; do
 	put 644 "$here/dist/prometheus/ibnetworkd.$f" "$PREFIX/share/ibnetworkd/prometheus/ibnetworkd.$f"

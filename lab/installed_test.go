@@ -31,7 +31,7 @@ func TestInstalled(t *testing.T) {
 			return err
 		}
 		for _, other := range []string{"usr/bin/", "usr/sbin/", "usr/share/doc/", "usr/share/man/",
-			"usr/share/bash-completion/", "usr/share/zsh/", "usr/share/fish/", "usr/share/initramfs-tools/"} {
+			"usr/share/bash-completion/", "usr/share/zsh/", "usr/share/fish/", "usr/share/initramfs-tools/", "usr/lib/dracut/"} {
 			if strings.HasPrefix(name, other) {
 				return nil
 			}

@@ -159,6 +159,22 @@ func TestSoftRoCE(t *testing.T) {
 		g.Exec("ip", "link", "set", "v2", "up")
 		rping(g, "10.8.0.1", "10.8.0.1", "-C", "3")
 
+		// The same by the GID of a macvlan's address, which is in the table of the parent's device.
+		g.Sh("mkdir %s10-a.ibnetwork.d", unitDir)
+		g.Write(unitDir+"10-a.ibnetwork.d/mac.conf", "[MACVLAN]\nName=mac1\nMode=bridge\n")
+		g.Write(unitDir+"20-mac.ibnetwork", "[Match]\nName=mac1\n[Network]\nAddress=10.9.0.1/24\n")
+		d.p.Signal(syscall.SIGHUP)
+		d.configured("mac1", 20*time.Second)
+		g.WaitFor(10*time.Second, func() string {
+			text, _ := os.ReadFile("/run/ibnetworkd/links/mac1.env")
+			if err := rightIndex(string(text), "rxe_v1", 1, "0a09:0001"); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
+		rping(g, "10.9.0.1", "10.9.0.1", "-C", "3")
+		g.Sh("rm -r %[1]s10-a.ibnetwork.d %[1]s20-mac.ibnetwork", unitDir)
+
 		// What the unit made goes with it, also after a kill; what others made
 		// stays.
 		g.Exec("rdma", "link", "add", "foreign", "type", "siw", "netdev", "v2")

@@ -214,7 +214,8 @@ func (h *Host) rows(set *units.Set, t Target, bond bool) (rows []Row, addrs []ne
 		f.Name = units.Know(t.Link)
 	}
 	if !t.GUID.IsZero() {
-		f.PortGUID = units.Know(t.GUID)
+		// An Ethernet port has none.
+		f.PortGUID, f.Type, f.LinkLayer = units.Know(t.GUID), units.Know("infiniband"), units.Know(ib.LinkLayerInfiniBand)
 	}
 	if bond {
 		f.Kind = units.Know("bond")

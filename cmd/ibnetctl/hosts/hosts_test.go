@@ -68,7 +68,7 @@ node3 ib0 10.ibnetwork [] 10.3.{eno1.3}.{eno1.4}/16: there is no link eno1 to de
 node3 ib1 20.ibnetwork [] /t has no line for the host "node3"
 node4 ib0 10.ibnetwork [10.3.0.4/16]
 head 0x0000000000000009 20.ibnetwork [] /t has no line for the host "head" or the GUID 0x0000000000000009; not known from the list: Name=ib1
-head 0x0000000000000009 30.ibnetwork [10.3.0.1/16] not known from the list: Type=infiniband
+head 0x0000000000000009 30.ibnetwork [10.3.0.1/16]
 head ib7 30.ibnetwork [10.3.0.1/16] not known from the list: Type=infiniband
 192.168.5.1: node1 eno1, node2 eno1
 10.3.5.1: node1 ib0, node2 ib0

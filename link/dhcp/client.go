@@ -146,6 +146,8 @@ func (c *Client) Renew(now time.Duration) []Send {
 	case c.lease == nil:
 		c.penalty = 0
 		c.start(now)
+	case c.state == link.DHCPRebooting: // the address may not be used to ask from
+		c.transmit(now)
 	default:
 		c.begin(now, link.DHCPRebinding)
 		c.transmit(now)

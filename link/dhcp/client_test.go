@@ -289,6 +289,8 @@ func TestCarrierLostMeanwhile(t *testing.T) {
 	if h.c.View().Lease == nil {
 		t.Error("the lease is not used while it is confirmed")
 	}
+	h.step(h.c.Renew(h.now)) // it is asked for already, and may not be the link's address any more
+	h.state(link.DHCPRebooting)
 	h.hear(typeAck, nil)
 	h.take()
 	h.step(h.c.Carrier(h.now, true, 1, false))

@@ -333,7 +333,7 @@ func TestDHCPInstalled(t *testing.T) {
 		}
 		out, _ = g.Try("sh", "-c", "DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent timeout 10 ibnetctl monitor & sleep 3; "+
 			"ip link set ib1 down; sleep 3; ip link set ib1 up; wait")
-		if !strings.Contains(out, "watching 2 links") || !strings.Contains(out, "ib1: operational routable -> off") {
+		if !strings.Contains(out, " and 2 ports; Ctrl-C to quit") || !strings.Contains(out, "ib1: operational routable -> off") {
 			g.Errorf("monitor without a bus:\n%s", out)
 		}
 		out, err := g.Try("sh", "-c", "DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent setpriv --reuid=65534 --clear-groups ibnetctl renew ib0")

@@ -240,12 +240,17 @@ type assignment struct {
 }
 
 func newAssignment(g *graph, e engine, merging int64) *assignment {
-	a := &assignment{graph: g, engine: e, merging: merging, c: newCandidates(g), way: g.newWays(),
+	a := bareAssignment(g, e, merging)
+	a.revert(g.newWays(), a.load)
+	return a
+}
+
+// bareAssignment has no memory for ways.
+func bareAssignment(g *graph, e engine, merging int64) *assignment {
+	return &assignment{graph: g, engine: e, merging: merging, c: newCandidates(g),
 		load: g.loads(), dear: make([]int64, len(g.port)), alone: make([]int64, len(g.port)),
 		busy: make([]bool, len(g.port)), value: make([]int64, g.n), flow: make([]int64, g.n), next: make([]int32, g.n),
 		open: make([]bool, g.n), found: make([]int32, g.n), isAbove: make([]bool, g.n)}
-	a.revert(a.way, a.load)
-	return a
 }
 
 // revert goes back to ways and the loads that they give.

@@ -308,6 +308,7 @@ func (b *builder) try(r *Result, opt Options) error {
 		if !tree {
 			return errors.New("routing engine ftree: the switches do not form a fat-tree: " + b.noTree(levels))
 		}
+		b.level = levels
 		b.ordered(r, b.treeOrder(levels))
 	case UpDown:
 		b.upDown(r)
@@ -358,6 +359,7 @@ type builder struct {
 	prev  [][]uint8
 	prior []float64 // by switch: its place in the order of prev
 	roots []int32   // switches that were named as such
+	level []int32   // by switch: its level in a tree, nil if it is none
 	early bool      // see Options.Early
 }
 
@@ -365,7 +367,7 @@ func (b *builder) auto(r *Result, opt Options) {
 	layers := min(b.lanes(), opt.Layers) > 1 && len(b.roots) == 0 && !slices.Contains(b.kind, server) && !opt.OwnLevels
 	if len(b.roots) == 0 {
 		if levels, tree := b.levels(); tree {
-			r.Engine = FatTree
+			r.Engine, b.level = FatTree, levels
 			b.ordered(r, b.treeOrder(levels))
 			return
 		}

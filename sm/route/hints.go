@@ -114,6 +114,9 @@ func (b *builder) rooted(r *Result, roots []int32) {
 			r.Engine = FatTree
 		}
 	}
+	if r.Engine == FatTree && g.isTree(level) {
+		b.level = level
+	}
 	f := newFluid(g)
 	var pos []int32
 	least := 0.0

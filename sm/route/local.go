@@ -12,11 +12,10 @@ import (
 // tables are made by local, in half a second for each thousand million.
 const localWork = 700_000_000
 
-// local fills the tables of subnets that are too large for assign: for each
+// local fills the tables of subnets that are too large for assign and no trees: for each
 // destination, from the far switches to the near ones, each takes the link of
 // its own that carries the fewest flows so far, and adds the flows of all behind
-// it. In whole trees that is as even as assign is. An entry in force stays unless
-// its link has twice the flows of the best one and a bit.
+// it. An entry in force stays unless its link has twice the flows of the best one and a bit.
 func (b *builder) local(e engine) tables {
 	g := b.graph
 	lft, lost := newTables(g), 0

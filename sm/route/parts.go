@@ -26,8 +26,11 @@ type tables struct {
 // balance makes the tables, first those for I/O nodes if there are such.
 func (b *builder) balance(e engine, tree bool, bound int64) tables {
 	made := func(g *graph, bound int64) tables {
-		p := builder{graph: g, prev: b.prev}
-		if b.top*len(b.port)/2 > localWork {
+		p := builder{graph: g, prev: b.prev, level: b.level}
+		switch work := b.top * len(b.port) / 2; {
+		case b.level != nil && work > localWork || b.large() && !b.mixed():
+			return p.stems(e, bound)
+		case work > localWork:
 			return p.local(e)
 		}
 		if !tree || !g.several() {

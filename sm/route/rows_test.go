@@ -292,7 +292,7 @@ func entriesBetween(f, g *fabric.Fabric, first, second [][]uint8) (must, changed
 	for s := range g.Switches {
 		for _, e := range g.EndPorts {
 			lid := g.Ports[e].LID
-			if old[s] == nil || !lids[lid] {
+			if d, _ := g.SwitchOf(e); d == fabric.None || old[s] == nil || !lids[lid] {
 				continue
 			}
 			p := old[s][lid]

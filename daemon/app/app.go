@@ -90,28 +90,28 @@ type App struct {
 	notify   func(state string) // to the service manager
 	close    []func()
 
-	store    *daemon.Store
-	units    *unitSource
-	edits    *daemon.Edits // that wait for a reload; nil if files are applied when they change
-	daemon   *daemon.Daemon
-	bus      *bus.Server
-	control  *control.Server
-	refresh  *refresher
-	metrics  *metrics.Collector
-	systemd  *worker.Systemd
-	sm       *worker.Controller
-	smFiles  *filewatch.Files
-	managers *smfeed.Managers
-	feed     *smfeed.Feed
-	env      *envfile.Files
-	resolv   *resolvconf.File
-	time     *timeservers.Service
-	chrony   *timeservers.Chrony
-	name     *leasename.Setter
-	modules  *modload.Loader
-	dhcp     *dhcpclient.Clients
-	probes   *arpprobe.Probers
-	remote   *remote.Ports
+	store     *daemon.Store
+	units     *unitSource
+	edits     *daemon.Edits // that wait for a reload; nil if files are applied when they change
+	daemon    *daemon.Daemon
+	bus       *bus.Server
+	control   *control.Server
+	refresh   *refresher
+	metrics   *metrics.Collector
+	systemd   *worker.Systemd
+	sm        *worker.Controller
+	smFiles   *filewatch.Files
+	managers  *smfeed.Managers
+	feed      *smfeed.Feed
+	env       *envfile.Files
+	resolv    *resolvconf.File
+	timesyncd *timeservers.Timesyncd
+	chrony    *timeservers.Chrony
+	name      *leasename.Setter
+	modules   *modload.Loader
+	dhcp      *dhcpclient.Clients
+	probes    *arpprobe.Probers
+	remote    *remote.Ports
 
 	published chan struct{} // closed when the first report is on the bus
 	started   chan struct{} // closed when READY=1 of the start is sent
@@ -209,7 +209,7 @@ func (a *App) build(h host) error {
 	sockets := packet.Opener(filepath.Join(a.o.StateDir, "packet.sock"))
 	a.dhcp = dhcpclient.New(a.log, filepath.Join(a.o.StateDir, dhcpclient.Dir), sockets, rereadLinks)
 	a.probes = arpprobe.New(a.log, sockets, rereadLinks)
-	a.time = timeservers.New(a.log, h.bus, filepath.Join(a.o.StateDir, "time-servers"), rereadLinks)
+	a.timesyncd = timeservers.NewTimesyncd(a.log, h.bus, filepath.Join(a.o.StateDir, "time-servers"), rereadLinks)
 	a.chrony = timeservers.NewChrony(a.log, a.o.StateDir, rereadLinks)
 	a.name = leasename.New(a.log, h.bus, filepath.Join(a.o.StateDir, "lease-hostname"), rereadLinks)
 	a.remote = remote.New(a.log, askRemote, func() { inbox.Wake(daemon.Scope{RDMA: true}) })
@@ -282,7 +282,7 @@ func askRemote(ctx context.Context, ibdev string, port int) (link.Remote, error)
 // system adds to what a system observes what the parts know of its links and ports.
 func (a *App) system(s daemon.System) daemon.System {
 	parts := []func(*link.Snapshot){a.dhcp.Complete, a.probes.Complete, a.remote.Complete, a.managers.Complete,
-		a.time.Complete, a.chrony.Complete, a.name.Complete}
+		a.timesyncd.Complete, a.chrony.Complete, a.name.Complete}
 	return countingSystem{daemon.Completed{System: s, Complete: parts}, a.metrics}
 }
 
@@ -294,7 +294,7 @@ func (a *App) observed(v daemon.View) {
 	a.feed.Update(v)
 	a.env.Update(v)
 	a.resolv.Update(v)
-	a.time.Update(v)
+	a.timesyncd.Update(v)
 	a.chrony.Update(v)
 	a.name.Update(v)
 	a.dhcp.Update(v)
@@ -340,7 +340,7 @@ func (a *App) tasks(hangup <-chan os.Signal) []tasks.Task {
 		{Name: "port feed", Run: a.feed.Run},
 		{Name: "environment files", Run: a.env.Run},
 		{Name: "name servers", Run: a.resolv.Run},
-		{Name: "time servers", Run: a.time.Run},
+		{Name: "time servers", Run: a.timesyncd.Run},
 		{Name: "chrony", Run: a.chrony.Run},
 		{Name: "name of the lease", Run: a.name.Run},
 		{Name: "DHCP clients", Run: a.dhcp.Run},

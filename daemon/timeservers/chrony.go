@@ -26,21 +26,21 @@ type Chrony struct {
 	file   string
 	settle time.Duration
 	reread func(links map[int]bool)
-	wants
+	inbox
 
 	mu    sync.Mutex
 	given []string // what the file has
 }
 
-// NewChrony makes a Chrony of a state directory, beside which is what chronyd has in /run. reread is
+// NewChrony makes a Chrony. The directories of chronyd are beside the state directory, in /run. reread is
 // called with the links whose status changes.
 func NewChrony(log *slog.Logger, state string, reread func(links map[int]bool)) *Chrony {
 	run, name := filepath.Split(filepath.Clean(state))
 	return &Chrony{log: log, run: run, file: filepath.Join(run, "chrony-dhcp", name+".sources"), settle: daemon.HandedSettle,
-		reread: reread, wants: wants{want: make(chan want, 1)}}
+		reread: reread, inbox: inbox{want: make(chan want, 1)}}
 }
 
-// Complete adds to a snapshot that chronyd runs and what it was given.
+// Complete adds to a snapshot that chronyd runs and which servers the file has, unless systemd-timesyncd runs.
 func (c *Chrony) Complete(snap *link.Snapshot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -78,7 +78,7 @@ func (c *Chrony) Run(ctx context.Context) error {
 	}
 }
 
-// write brings the file up to date and gives what it has then; without its directory that is nothing.
+// write brings the file up to date and returns the servers in it: none if its directory does not exist.
 func (c *Chrony) write(servers []string) (given []string, err error) {
 	text := ""
 	for _, a := range servers {

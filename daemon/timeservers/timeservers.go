@@ -26,22 +26,22 @@ const (
 	again    = 30 * time.Second // after one that did not come, or a refusal
 )
 
-// Service passes them.
-type Service struct {
+// Timesyncd passes them to systemd-timesyncd.
+type Timesyncd struct {
 	log    *slog.Logger
 	bus    string
 	handed *daemon.Handed // the servers; belongs to Run
 	settle time.Duration
 	reread func(links map[int]bool)
-	wants
+	inbox
 
 	mu      sync.Mutex // guards what follows
 	running bool       // systemd-timesyncd is on the bus
 	given   []string   // what it has, without those of its own file
 }
 
-// wants are the servers of the leases, as the loop observes them.
-type wants struct {
+// inbox passes the servers of the leases from the loop to Run.
+type inbox struct {
 	last want // belongs to Update
 	want chan want
 }
@@ -51,15 +51,15 @@ type want struct {
 	links   map[int]bool // that have them
 }
 
-// New makes a Service on a bus, "" for the system bus. file records what was handed over, to be
+// NewTimesyncd makes a Timesyncd on a bus, "" for the system bus. file records what was handed over, to be
 // removed when nothing asks for it after a restart. reread is called with the links whose status changes.
-func New(log *slog.Logger, bus, file string, reread func(links map[int]bool)) *Service {
-	return &Service{log: log, bus: bus, handed: daemon.OpenHanded(log, file), settle: daemon.HandedSettle, reread: reread,
-		wants: wants{want: make(chan want, 1)}}
+func NewTimesyncd(log *slog.Logger, bus, file string, reread func(links map[int]bool)) *Timesyncd {
+	return &Timesyncd{log: log, bus: bus, handed: daemon.OpenHanded(log, file), settle: daemon.HandedSettle, reread: reread,
+		inbox: inbox{want: make(chan want, 1)}}
 }
 
 // Update takes what the loop has observed. It never blocks, and belongs to one goroutine.
-func (s *wants) Update(v daemon.View) {
+func (s *inbox) Update(v daemon.View) {
 	if v.Snapshot == nil {
 		return
 	}
@@ -78,13 +78,13 @@ func (s *wants) Update(v daemon.View) {
 }
 
 // Complete adds to a snapshot whether systemd-timesyncd runs and what it was given.
-func (s *Service) Complete(snap *link.Snapshot) {
+func (s *Timesyncd) Complete(snap *link.Snapshot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	snap.Host.Timesync, snap.Host.TimeServers = s.running, s.given
 }
 
-func (s *Service) set(running bool, given []string, w want) {
+func (s *Timesyncd) set(running bool, given []string, w want) {
 	s.mu.Lock()
 	same := running == s.running && slices.Equal(given, s.given)
 	s.running, s.given = running, given
@@ -96,7 +96,7 @@ func (s *Service) set(running bool, given []string, w want) {
 
 // Run passes the servers until ctx ends. The bus is joined when there is a first server, or one
 // that was handed over before and that no lease has any more.
-func (s *Service) Run(ctx context.Context) error {
+func (s *Timesyncd) Run(ctx context.Context) error {
 	var w want
 	if len(s.handed.Items()) > 0 {
 		select {
@@ -130,7 +130,7 @@ func (s *Service) Run(ctx context.Context) error {
 }
 
 // follow is one life of a connection, and reports whether there was one.
-func (s *Service) follow(ctx context.Context, w *want) (joined bool) {
+func (s *Timesyncd) follow(ctx context.Context, w *want) (joined bool) {
 	conn, err := busconn.Join(ctx, busconn.Config{Address: s.bus})
 	if err != nil {
 		return false

@@ -63,11 +63,11 @@ func (d *timesyncd) start(t *testing.T, b *bustest.Bus) *dbus.Conn {
 
 // systemd-timesyncd gets the servers of all leases in the order of the links after those of its
 // file, again when it has restarted, and none any more when the leases have ended.
-func TestService(t *testing.T) {
+func TestTimesyncd(t *testing.T) {
 	b := bustest.Start(t)
 	var rereads sync.Map
 	file := filepath.Join(t.TempDir(), "time-servers")
-	s := New(slog.New(slog.DiscardHandler), b.Addr, file, func(links map[int]bool) {
+	s := NewTimesyncd(slog.New(slog.DiscardHandler), b.Addr, file, func(links map[int]bool) {
 		for i := range links {
 			rereads.Store(i, true)
 		}
@@ -191,7 +191,7 @@ func TestAfterRestart(t *testing.T) {
 			testkit.WriteFile(t, file, "10.0.0.1\n")
 			d := &timesyncd{has: tt.has}
 			d.start(t, b)
-			s := New(slog.New(slog.DiscardHandler), b.Addr, file, func(map[int]bool) {})
+			s := NewTimesyncd(slog.New(slog.DiscardHandler), b.Addr, file, func(map[int]bool) {})
 			want := ""
 			if s.settle = time.Millisecond; tt.lease != "" {
 				s.settle, want = time.Minute, "10.0.0.1\n"

@@ -1,5 +1,5 @@
-// Package leasename gives the host the name of a lease, by systemd-hostnamed, since the sandbox
-// does not permit sethostname(2); without it by that call, where it is permitted.
+// Package leasename gives the host the name of a lease: by systemd-hostnamed, since the daemon's
+// sandbox does not permit sethostname(2), or by that call on a host without systemd-hostnamed.
 package leasename
 
 import (
@@ -34,7 +34,7 @@ type Setter struct {
 	handed *daemon.Handed // the name; belongs to Run
 	settle time.Duration
 	reread func(links map[int]bool)
-	kernel kernel
+	direct direct
 	last   string // belongs to Update
 	want   chan want
 
@@ -52,7 +52,7 @@ type want struct {
 // back when no unit asks for it after a restart. reread is called with the links whose status changes.
 func New(log *slog.Logger, bus, file string, reread func(links map[int]bool)) *Setter {
 	return &Setter{log: log, bus: bus, handed: daemon.OpenHanded(log, file), settle: daemon.HandedSettle, reread: reread,
-		kernel: kernel{static: staticName, get: kernelName, set: func(name string) error { return unix.Sethostname([]byte(name)) }},
+		direct: direct{static: staticName, get: kernelName, set: func(name string) error { return unix.Sethostname([]byte(name)) }},
 		want:   make(chan want, 1)}
 }
 
@@ -115,27 +115,27 @@ func (s *Setter) Run(ctx context.Context) error {
 	}
 }
 
-// set has systemd-hostnamed set the name, or sets it itself, and gives the name that the host has
-// then; an empty name is the static one. A name is taken back only where the host still has it.
+// set sets the name by systemd-hostnamed or, if that fails, directly, and returns the name that the
+// host has then; an empty name is the static one. A name is taken back only if the host still has it.
 func (s *Setter) set(ctx context.Context, name string) (has string, err error) {
 	has, err = s.setByBus(ctx, name)
 	if err == nil || ctx.Err() != nil {
 		return has, err
 	}
-	has, direct := s.setDirectly(name)
-	if direct != nil {
-		return "", fmt.Errorf("%w; sethostname: %w", err, direct)
+	has, refused := s.setDirectly(name)
+	if refused != nil {
+		return "", fmt.Errorf("%w; sethostname: %w", err, refused)
 	}
 	return has, nil
 }
 
-// kernel is the name of the host without systemd-hostnamed.
-type kernel struct {
+// direct reads and sets the name of the host without systemd-hostnamed.
+type direct struct {
 	static, get func() string
 	set         func(name string) error
 }
 
-// staticName is that of hostname(5). "localhost" counts as none, as with DHCP clients.
+// staticName is the name in hostname(5). "localhost" counts as none, as with DHCP clients.
 func staticName() string {
 	b, err := smallfile.ReadRegular("/etc/hostname", 4096)
 	if err != nil {
@@ -160,17 +160,17 @@ func kernelName() string {
 	return unix.ByteSliceToString(u.Nodename[:])
 }
 
+// setDirectly sets the name by sethostname(2), unless there is a static one.
 func (s *Setter) setDirectly(name string) (has string, err error) {
-	has, static := s.kernel.get(), s.kernel.static()
+	has, static := s.direct.get(), s.direct.static()
 	before := s.handed.Items()
-	ours := slices.Contains(before, has)
-	if name == "" && !ours || name != "" && static != "" {
-		s.handed.Set(nil)
+	if name == "" && !slices.Contains(before, has) || name != "" && static != "" {
+		s.handed.Set(nil) // another program has set the name, or the static one has precedence
 		return has, nil
 	}
 	to := cmp.Or(name, static, "localhost")
 	s.handed.Add([]string{to})
-	if err := s.kernel.set(to); err != nil {
+	if err := s.direct.set(to); err != nil {
 		s.handed.Set(before)
 		return "", err
 	}
@@ -178,6 +178,7 @@ func (s *Setter) setDirectly(name string) (has string, err error) {
 	return to, nil
 }
 
+// setByBus sets the name by systemd-hostnamed, which the bus starts.
 func (s *Setter) setByBus(ctx context.Context, name string) (has string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

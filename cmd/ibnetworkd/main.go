@@ -91,7 +91,7 @@ func command(args []string) error {
 		_, err = fmt.Print(help, f.FlagUsagesWrapped(cli.HelpWidth))
 		return err
 	case f.NArg() > 0:
-		return cli.Arguments(f.NArg(), "ibnetworkd")
+		return cli.ArgumentsError(f.NArg(), "ibnetworkd")
 	case *show:
 		_, err = fmt.Println("ibnetworkd version " + version.String())
 		return err

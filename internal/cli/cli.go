@@ -86,8 +86,8 @@ func IsUsage(err error) bool {
 	return errors.As(err, &u)
 }
 
-// FlagError makes an error of pflag from parsing the flags of a command a UsageError, in words
-// for users: without the texts of package strconv.
+// FlagError returns a UsageError for an error of pflag in the flags of a command, in words for
+// users: without the texts of package strconv.
 func FlagError(command string, err error) error {
 	var unknown *pflag.NotExistError
 	var empty *pflag.ValueRequiredError
@@ -139,7 +139,8 @@ func Wrap(c *cobra.Command) {
 	wrapArgs(c)
 }
 
-// unknownCommand is the error of arguments of a command that has others below it, nil for none.
+// unknownCommand returns the error of a command that has subcommands and was given arguments, nil
+// without arguments.
 func unknownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -151,8 +152,8 @@ func unknownCommand(c *cobra.Command, args []string) error {
 	return usageError("unknown command %q; for a list: %s --help", ib.Clip(args[0]), c.CommandPath())
 }
 
-// Arguments is the error of a command that takes another number of arguments than n.
-func Arguments(n int, usage string) error {
+// ArgumentsError is the error of a command that does not take n arguments.
+func ArgumentsError(n int, usage string) error {
 	what := fmt.Sprintf("%d arguments are", n)
 	switch n {
 	case 0:
@@ -182,7 +183,7 @@ func wrapArgs(c *cobra.Command) {
 				return err
 			}
 			_, takes, _ := strings.Cut(c.Use, " ")
-			return Arguments(len(args), strings.TrimSpace(c.CommandPath()+" "+takes))
+			return ArgumentsError(len(args), strings.TrimSpace(c.CommandPath()+" "+takes))
 		}
 	}
 	for _, sub := range c.Commands() {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -35,7 +34,7 @@ type textLink struct {
 	line, col int
 }
 
-// textSpeed is a link whose speed its line does not know.
+// textSpeed is a port whose line has the width of the link, and ??? for its speed.
 type textSpeed struct {
 	node  int
 	port  uint8
@@ -50,7 +49,7 @@ type textReader struct {
 	links    []textLink
 	cur      int
 	unnamed  []textSpeed
-	fastest  int      // the fastest speed that a line names, an index of speeds
+	fastest  int      // the fastest speed that a line names, an index into speeds
 	speed    PortInfo // link values of ports that name none
 	vend     uint64
 	dev      uint64
@@ -392,8 +391,24 @@ func (t *textReader) port(n int, c *cursor) {
 	}
 }
 
-// speeds are the names of link speeds, slowest first.
-var speeds = [...]string{"SDR", "DDR", "QDR", "FDR10", "FDR", "EDR", "HDR", "NDR", "XDR"}
+// speeds are the link speeds, slowest first, with their bit in LinkSpeedActive or
+// LinkSpeedExtActive.
+var speeds = [...]struct {
+	name        string
+	legacy, ext byte
+}{
+	{"SDR", 1, 0}, {"DDR", 2, 0}, {"QDR", 4, 0}, {"FDR10", 4, 0}, {"FDR", 0, 1}, {"EDR", 0, 2}, {"HDR", 0, 4}, {"NDR", 0, 8}, {"XDR", 0, 8},
+}
+
+// speedIndex is the index of a speed into speeds, -1 if it is none.
+func speedIndex(name string) int {
+	for i := range speeds {
+		if speeds[i].name == name {
+			return i
+		}
+	}
+	return -1
+}
 
 // linkWord applies a word of port num's line if it describes the link.
 func (t *textReader) linkWord(p *Port, num uint8, w string) {
@@ -403,15 +418,15 @@ func (t *textReader) linkWord(p *Port, num uint8, w string) {
 		t.unnamed = append(t.unnamed, textSpeed{t.cur, num, width})
 	case setLink(&p.Info, w):
 		p.LinkNamed = true
-		t.fastest = max(t.fastest, slices.Index(speeds[:], speed))
+		t.fastest = max(t.fastest, speedIndex(speed))
 	}
 }
 
-// nameSpeeds gives the links that ibnetdiscover had no name for, being older than
-// their speed, the fastest that it names.
+// nameSpeeds sets speeds that the text has as ??? to the fastest one that it names: an
+// ibnetdiscover that is older than a speed has no name for it.
 func (t *textReader) nameSpeeds() {
 	for _, l := range t.unnamed {
-		setLink(&t.b.Port(l.node, l.port).Info, l.width+"x"+speeds[t.fastest])
+		setLink(&t.b.Port(l.node, l.port).Info, l.width+"x"+speeds[t.fastest].name)
 	}
 }
 
@@ -419,32 +434,15 @@ func (t *textReader) nameSpeeds() {
 func setLink(p *PortInfo, w string) bool {
 	width, speed, ok := strings.Cut(w, "x")
 	wb := map[string]byte{"1": 1, "4": 2, "8": 4, "12": 8, "2": 16}[width]
-	if !ok || wb == 0 {
+	i := speedIndex(speed)
+	if !ok || wb == 0 || i < 0 {
 		return false
 	}
-	legacy, ext := byte(0), byte(0)
-	switch speed {
-	case "SDR":
-		legacy = 1
-	case "DDR":
-		legacy = 2
-	case "QDR", "FDR10":
-		legacy = 4
-	case "FDR":
-		ext = 1
-	case "EDR":
-		ext = 2
-	case "HDR":
-		ext = 4
-	case "NDR":
-		ext = 8
-	case "XDR":
-		ext = 8
+	legacy, ext := speeds[i].legacy, speeds[i].ext
+	if speed == "XDR" {
 		p.SetCapMask(p.CapMask() | mad.CapMask2Supported)
 		p.SetCapMask2(p.CapMask2() | mad.Cap2ExtendedSpeeds2)
 		p.SetXDR()
-	default:
-		return false
 	}
 	p.SetWidths(p.WidthEnabled()|wb, p.WidthSupported()|wb, wb)
 	if ext != 0 {

@@ -57,8 +57,8 @@ func askManager(ctx context.Context, dev string, p *link.Port) diagnose.Asked {
 	return a
 }
 
-// nameMasters queries the master of each port where the daemon did not: it does so
-// only for ports that it manages.
+// nameMasters finds the master of each port for which the daemon has not done so: it
+// does that only for ports that it manages.
 func (a *app) nameMasters(ctx context.Context, sms []smctl.Status) {
 	if a.root != "" || a.recorded != "" {
 		return

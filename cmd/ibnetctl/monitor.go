@@ -57,8 +57,8 @@ func (m *monitor) start(ctx context.Context) (err error) {
 	return err
 }
 
-// running notes whether the daemon runs.
-func (m *monitor) running(is bool) {
+// setRunning prints that the daemon has started or ended, if it has.
+func (m *monitor) setRunning(is bool) {
 	if m.gone != is {
 		return
 	}
@@ -102,7 +102,7 @@ func (m *monitor) byBus(ctx context.Context, conn *busconn.Conn) error {
 			}
 			if s.Name == "org.freedesktop.DBus.NameOwnerChanged" {
 				is := len(s.Body) != 3 || s.Body[2] != ""
-				if m.running(is); !is {
+				if m.setRunning(is); !is {
 					continue
 				}
 			}
@@ -117,8 +117,8 @@ func (m *monitor) byBus(ctx context.Context, conn *busconn.Conn) error {
 	}
 }
 
-// monitorInterval is how often the daemon is called without a bus although its report has not
-// changed: it may have ended.
+// monitorInterval is the time between two calls of the daemon without a bus while its report does
+// not change: it may have ended.
 const monitorInterval = 5 * time.Second
 
 // bySocket calls the daemon when its report in dir changes.
@@ -145,7 +145,7 @@ func (m *monitor) bySocket(ctx context.Context, dir string) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		if m.running(err == nil); err == nil {
+		if m.setRunning(err == nil); err == nil {
 			m.show(now)
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"ibnetworkd/link"
 )
 
-// Without a bus a change of the daemon's report has it called, and each change of a link, and of the daemon
-// itself, is printed.
+// Without a bus the daemon is called when its report changes, and each change of a link and of the daemon
+// itself is printed.
 func TestMonitorBySocket(t *testing.T) {
 	dir := t.TempDir()
 	var mu sync.Mutex

@@ -127,8 +127,8 @@ func switchOf(f *fabric.Fabric, word string) (ib.GUID, error) {
 	return f.Nodes[n[0]].GUID, nil
 }
 
-// lidsOfHost is how many LIDs an adapter port has: the bound of routes has a flow to
-// each, the load a flow to the first.
+// lidsOfHost is the largest number of LIDs of an adapter port: the bound of routes counts
+// a flow to each LID, the load a flow to the first.
 func lidsOfHost(f *fabric.Fabric) float64 {
 	most := 1
 	for _, e := range f.EndPorts {

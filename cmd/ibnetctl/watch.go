@@ -250,7 +250,7 @@ func lacking(m answer.Lacking) string {
 	return m.Link + ": " + m.Why
 }
 
-// noReport is why nothing is known of any link.
+// noReport returns why nothing is known of any link.
 func noReport() string {
 	if running("ibnetworkd") {
 		return "ibnetworkd has not reported yet"
@@ -265,7 +265,7 @@ const (
 	gidInterval = 250 * time.Millisecond
 )
 
-// judge returns which links are not online.
+// judge returns the links that are not online.
 func judge(r link.Report, g goal, gid func(link.Status) bool) (missing []answer.Lacking, online bool) {
 	wants := g.links
 	if len(wants) == 0 {

@@ -317,8 +317,8 @@ func (im *importer) network(f *file, fs []*file, all []*entry, devs map[string]*
 	d.release = []string{fmt.Sprintf("remove %s, then networkctl reload", f.path)}
 }
 
-// whyNoSection says why a section of a .network file is not carried over: systemd-networkd
-// ignores those that units have and it has not, or has in .netdev files only.
+// whyNoSection returns why a section of a .network file is not carried over. systemd-networkd
+// ignores sections that only units have, and those that it has in .netdev files only.
 func whyNoSection(section string) string {
 	if !slices.ContainsFunc(units.Schema(), func(s units.SectionSpec) bool { return s.Name == section }) {
 		return "a unit has no section [" + section + "]"

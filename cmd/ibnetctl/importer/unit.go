@@ -203,7 +203,7 @@ func (d *draft) preset(sec, key, value string) {
 	}
 }
 
-// dhcp requests addresses of a family by DHCP, beside those of the other family.
+// dhcp sets DHCP= to a family, or to yes if it is set to the other one.
 func (d *draft) dhcp(family string, from ...*item) {
 	s := d.sec("Network")
 	if was := s.keys["DHCP"]; was != nil && was.value != family {

@@ -296,7 +296,7 @@ func (a *assignment) some(which []bool, f func(d int32, to dest) bool) {
 		for i, to := range dests {
 			if i == 0 || dests[i-1].port != to.port {
 				a.before = a.before[:0]
-				if a.firsts != nil {
+				if a.leadLFT != nil {
 					a.before = append(a.before, a.leading(to.lid))
 				}
 			}
@@ -315,10 +315,10 @@ func (a *assignment) some(which []bool, f func(d int32, to dest) bool) {
 	})
 }
 
-// leading is by switch the link to the first LID of a port that has several.
+// leading returns, by switch, the link to the first LID of the port that has the LID.
 func (a *assignment) leading(lid ib.LID) []int32 {
 	next := make([]int32, a.n)
-	for s, row := range a.firsts {
+	for s, row := range a.leadLFT {
 		next[s] = a.linkOf[s<<8|int(row[a.lead[lid]])]
 	}
 	return next

@@ -16,31 +16,31 @@ const NoPort uint8 = 255
 // rows. A group is all parallel links from one switch to another; links of a
 // group are in the order of port numbers, groups in the order of the peer.
 type graph struct {
-	f      *fabric.Fabric
-	n      int
-	group  []int32 // n+1: first group of each switch
-	peer   []int32 // by group: the other switch
-	link   []int32 // len(peer)+1: first link of each group
-	port   []uint8 // by link: output port
-	linkTo []int32 // by link: the other switch
-	cost   []int64 // by link: what a flow costs, more on slower links
-	linkOf []int32 // n*256: link by switch and port, None for others
-	start  []int32 // by switch: its first link
-	hop    []int32 // by link: length of a hop, nil where all are 1
-	hops   []int32 // by group: that of its shortest links, with hop
-	back   []int32 // by group: the group of the other direction, with hops
-	hosts  []int64 // by switch: end ports of adapters and routers behind it that count
-	pull   []int64 // by switch: the LIDs of those of them that are destinations, of this part
-	dests  [][]dest
-	kind   []kind    // by index of Fabric.EndPorts
-	only   kind      // of the destinations that are in dests, 0 for all
-	base   []int64   // by link: the load of other destinations, nil for none
-	top    int       // highest LID
-	firsts [][]uint8 // tables for the first LIDs of ports, where dests has the others
-	lead   []ib.LID  // by LID: the first of the port, with firsts
-	first  []ib.LID  // by LID: the LID in dests that represents it, nil if dests has all
-	ends   []int32   // indices of Fabric.EndPorts in the order of hosts, nil for their own
-	apart  int       // pairs of switches without a way because one is pendant
+	f       *fabric.Fabric
+	n       int
+	group   []int32 // n+1: first group of each switch
+	peer    []int32 // by group: the other switch
+	link    []int32 // len(peer)+1: first link of each group
+	port    []uint8 // by link: output port
+	linkTo  []int32 // by link: the other switch
+	cost    []int64 // by link: what a flow costs, more on slower links
+	linkOf  []int32 // n*256: link by switch and port, None for others
+	start   []int32 // by switch: its first link
+	hop     []int32 // by link: length of a hop, nil where all are 1
+	hops    []int32 // by group: that of its shortest links, with hop
+	back    []int32 // by group: the group of the other direction, with hops
+	hosts   []int64 // by switch: end ports of adapters and routers behind it that count
+	pull    []int64 // by switch: the LIDs of those of them that are destinations, of this part
+	dests   [][]dest
+	kind    []kind    // by index of Fabric.EndPorts
+	only    kind      // of the destinations that are in dests, 0 for all
+	base    []int64   // by link: the load of other destinations, nil for none
+	top     int       // highest LID
+	leadLFT [][]uint8 // tables for the first LIDs of ports, where dests has the others
+	lead    []ib.LID  // by LID: the first of the port, with leadLFT
+	first   []ib.LID  // by LID: the LID in dests that represents it, nil if dests has all
+	ends    []int32   // indices of Fabric.EndPorts in the order of hosts, nil for their own
+	apart   int       // pairs of switches without a way because one is pendant
 	// mostHosts is the largest of hosts.
 	mostHosts int64
 	hostSum   int64

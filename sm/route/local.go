@@ -8,11 +8,14 @@ import (
 	"ibnetworkd/sm/fabric"
 )
 
-// localWork is from how many links visited in a pass (destinations times links) on
-// tables are made by local, in half a second for each thousand million.
+// localWork is from which passWork on tables are made by local, in half a second for each
+// thousand million, or by stems for a tree.
 const localWork = 700_000_000
 
-// local fills the tables of subnets that are too large for assign and no trees: for each
+// passWork is the number of links visited in a pass: destinations times links.
+func (g *graph) passWork() int { return g.top * len(g.port) / 2 }
+
+// local fills the tables of subnets that are too large for assign and are not trees: for each
 // destination, from the far switches to the near ones, each takes the link of
 // its own that carries the fewest flows so far, and adds the flows of all behind
 // it. An entry in force stays unless its link has twice the flows of the best one and a bit.

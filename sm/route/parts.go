@@ -27,9 +27,9 @@ type tables struct {
 func (b *builder) balance(e engine, tree bool, bound int64) tables {
 	made := func(g *graph, bound int64) tables {
 		p := builder{graph: g, prev: b.prev, level: b.level}
-		switch work := b.top * len(b.port) / 2; {
+		switch work := b.passWork(); {
 		case b.level != nil && work > localWork || b.large() && !b.mixed():
-			return p.stems(e, bound)
+			return p.byStems(e, bound)
 		case work > localWork:
 			return p.local(e)
 		}
@@ -39,7 +39,7 @@ func (b *builder) balance(e engine, tree bool, bound int64) tables {
 		first, others := g.byLID()
 		p.graph = first
 		t := p.whole(e, tree, first.bound())
-		others.base, others.firsts = t.load, t.lft
+		others.base, others.leadLFT = t.load, t.lft
 		p.graph = others
 		u := p.whole(e, tree, bound)
 		t.load = u.load
@@ -74,8 +74,8 @@ func (t *tables) add(lft [][]uint8) {
 	}
 }
 
-// byLID splits a graph where ports have several LIDs into that with the first of each, which
-// most software uses, so they are balanced as if there were no others, and that with the others.
+// byLID splits a graph whose ports have several LIDs in two: the one with the first LID of each
+// port, which most software uses, is balanced as if there were no others; the second has the others.
 func (g *graph) byLID() (first, others *graph) {
 	p, q := *g, *g
 	p.dests, p.pull, q.dests, q.pull = make([][]dest, g.n), make([]int64, g.n), make([][]dest, g.n), make([]int64, g.n)

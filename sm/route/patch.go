@@ -55,7 +55,7 @@ func (b *builder) patched(whole *grid) *patched {
 		first, end := b.linksOf(s)
 		turns += int(end-first) * int(end-first)
 	}
-	if len(b.prev) != b.n || b.hop != nil || slices.Contains(b.kind, server) || b.top*len(b.port)/2 > localWork ||
+	if len(b.prev) != b.n || b.hop != nil || slices.Contains(b.kind, server) || b.passWork() > localWork ||
 		empty*resumedNew > b.n || turns > patchTurns {
 		return nil
 	}

@@ -12,8 +12,8 @@ import (
 // found before have become full, on average at most; firstSurveys are besides.
 const stemSurveys, firstSurveys = 8, 500
 
-// stemsWork is from how many links visited in a pass on the tables of trees whose links have one
-// speed are made by stems: where assign has no time for several variants.
+// stemsWork is from which passWork on the tables of trees whose links have one speed are made by
+// stems: where assign has no time for several variants.
 const stemsWork = assignWork / 4
 
 // stems makes the tables of trees that are too large for assignment. Each LID has a stem: the
@@ -88,13 +88,13 @@ func (b *builder) newStems(e engine, prev [][]uint8, limit int64) *stems {
 
 // large reports whether stems makes better tables for a tree than assign has time for.
 func (b *builder) large() bool {
-	return b.level != nil && b.top*len(b.port)/2 > stemsWork && !b.several()
+	return b.level != nil && b.passWork() > stemsWork && !b.several()
 }
 
-// stems makes tables for a tree: those in force, mended, or such from nothing if the busiest link
-// would have more than a tenth more flows than with these. Those in force stay as they are where no entry leads
-// nowhere and no link is new.
-func (b *builder) stems(e engine, bound int64) tables {
+// byStems makes tables for a tree: those in force, repaired, or new ones if the busiest link would
+// otherwise have more than a tenth more flows than with these. Those in force stay as they are if all
+// entries lead somewhere and no link is new.
+func (b *builder) byStems(e engine, bound int64) tables {
 	limit := bound + bound/10
 	if !b.inForce() {
 		return b.stemsFor(e, nil, limit).made()
@@ -124,7 +124,7 @@ func (b *builder) stems(e engine, bound int64) tables {
 	return fresh.made()
 }
 
-// stemsFor are the tables with a limit that follow others.
+// stemsFor makes the tables with a limit, which follow prev if it is not nil.
 func (b *builder) stemsFor(e engine, prev [][]uint8, limit int64) *stems {
 	y := b.newStems(e, prev, limit)
 	if prev != nil {

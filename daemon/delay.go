@@ -136,7 +136,7 @@ func (h *delays) next() (t time.Time) {
 // try that fails again.
 const settle = 250 * time.Millisecond
 
-// begin notes the begin of a cycle.
+// begin notes the start of a cycle.
 func (h *delays) begin() {
 	clear(h.down)
 	for _, x := range h.m {

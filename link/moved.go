@@ -76,8 +76,9 @@ type MoveEvent struct {
 	NSID          int // the number that its namespace has here, -1 for none
 }
 
-// Leave records that a link was moved, and reports whether others moved one that this daemon
-// made. A link that comes back is down, and systemd-resolved has forgotten it, although its index may be the same.
+// Leave records that a link was moved, and reports whether another program moved one that this daemon made.
+// What was done to the link is forgotten: if it comes back, perhaps with the same index, it is down, and
+// systemd-resolved has no settings of it.
 func (r *Record) Leave(e MoveEvent) bool {
 	for _, x := range r.Links {
 		if x.Ifindex == e.Index {

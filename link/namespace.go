@@ -72,8 +72,8 @@ func (b *Builder) DropMoved(m Moved) {
 	}
 }
 
-// lost returns the reason of a link that another program moved on from the network namespace of its unit,
-// or deleted it there; zero if none did.
+// lost returns the reason if another program moved a link on from the network namespace of its unit, or
+// deleted it there; zero if none did.
 func (b *Builder) lost(m Moved) Reason {
 	x := b.Base.moved(m.Made)
 	if x == nil || x.Lost == nil {

@@ -178,7 +178,7 @@ func planAdditions(b *Builder, index int, u *units.Unit) {
 	planNeighbors(b, index, u, rec)
 }
 
-// noIPv6 says why a link can have no IPv6 address or route, nothing where it can.
+// noIPv6 returns why a link can have no IPv6 address or route, nothing where it can.
 func noIPv6(kernel bool, l *Link) Reason {
 	why := noInet6(kernel, l)
 	if why == (Reason{}) && l.Sysctl[disableIPv6] == "1" {
@@ -188,7 +188,7 @@ func noIPv6(kernel bool, l *Link) Reason {
 	return why
 }
 
-// noInet6 says why a link has no IPv6 settings and neighbours (inet6_dev of the kernel), nothing where it has.
+// noInet6 returns why a link has no IPv6 settings and neighbours (inet6_dev of the kernel), nothing where it has.
 func noInet6(kernel bool, l *Link) Reason {
 	switch {
 	case kernel:

@@ -56,7 +56,7 @@ func planTimeServers(b *Builder, index int, u *units.Unit) {
 		}
 	case b.Base.Host.Chrony:
 		if a.Actual != a.Wanted && (u.DHCPv4.UseNTP.V || u.DHCPv6.UseNTP.V) {
-			a.Why = Reason{Code: CodeNoTimesync, Text: "chronyd has not got all time servers of the lease: it accepts no link-local address",
+			a.Why = Reason{Code: CodeNoTimesync, Text: "chronyd has not received all time servers of the lease: it accepts no link-local address",
 				Next: "configure other addresses on the DHCP server; journalctl -u ibnetworkd"}
 		}
 	case u.DHCPv4.UseNTP.V || u.DHCPv6.UseNTP.V:

@@ -169,8 +169,8 @@ func wantedSysctls(u *units.Unit, infiniBand bool) []sysctl {
 	return out
 }
 
-// addrGenOf is the generation mode of IPv6 link-local addresses that a unit
-// asks for; without a word it is EUI-64, which for IPoIB is the port GUID.
+// addrGenOf is the generation mode of IPv6 link-local addresses in a unit, EUI-64
+// if it sets none; for IPoIB that is the port GUID.
 func addrGenOf(n *units.Network) units.AddrGen {
 	return n.IPv6LinkLocalAddressGeneration.Or(units.AddrGenEUI64)
 }

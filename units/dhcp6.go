@@ -28,7 +28,7 @@ type DHCPv6 struct {
 	UseDomains     Value[UseDomains]
 }
 
-// DHCPv6Start says how a DHCPv6 client begins: not at all, with Solicit for an address, or
+// DHCPv6Start is how a DHCPv6 client begins: not at all, with Solicit for an address, or
 // with Information-request.
 type DHCPv6Start uint8
 
@@ -39,7 +39,7 @@ const (
 	DHCPv6Solicit
 )
 
-// DHCPv6ByRouter says whether router advertisements begin a DHCPv6 client.
+// DHCPv6ByRouter is the router advertisements that begin a DHCPv6 client.
 type DHCPv6ByRouter uint8
 
 // The values of DHCPv6Client=: by the flags of an advertisement, never, or by each.
@@ -88,7 +88,7 @@ func (d DUIDData) String() string {
 	return strings.Join(b, ":")
 }
 
-// DHCPv6Start says how the DHCPv6 client of a unit's link begins by itself: with DHCP=ipv6 or
+// DHCPv6Start returns how the DHCPv6 client of a unit's link begins by itself: with DHCP=ipv6 or
 // yes, unless WithoutRA=no leaves it to routers.
 func (u *Unit) DHCPv6Start() DHCPv6Start {
 	if !u.AsksDHCPv6() {
@@ -102,7 +102,7 @@ func (u *Unit) AsksDHCPv6() bool {
 	return u.ConfiguresIP() && (u.Network.DHCP.V == DHCPIPv6 || u.Network.DHCP.V == DHCPYes)
 }
 
-// DHCPv6ByRouter says which router advertisements begin the DHCPv6 client of a unit's link.
+// DHCPv6ByRouter returns which router advertisements begin the DHCPv6 client of a unit's link.
 func (u *Unit) DHCPv6ByRouter() DHCPv6ByRouter {
 	if !u.ConfiguresIP() || !u.acceptsRA() {
 		return DHCPv6Never

@@ -339,7 +339,7 @@ func changeArg(action string, f func(context.Context, *caller, string) error) ca
 	}
 }
 
-// change requests permission, then for a place in the bounded number of requests.
+// change requests permission, then a place among the bounded number of requests.
 // In the other order callers that type a password would keep permitted ones out.
 // Of the message nothing but its arguments is kept meanwhile.
 func (c *caller) change(action string, f func(context.Context, *caller) error) ([]any, error) {

@@ -78,7 +78,7 @@ func TestPermission(t *testing.T) {
 	}
 }
 
-// slowPolkit grants each request once a person has typed the password.
+// slowPolkit grants each request when a person has typed the password.
 type slowPolkit struct {
 	asked  chan struct{}
 	answer chan time.Time

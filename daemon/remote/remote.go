@@ -85,7 +85,7 @@ func wants(s *link.Snapshot) map[place]bool {
 	return out
 }
 
-// Run queries until ctx ends.
+// Run queries the ports until ctx ends.
 func (p *Ports) Run(ctx context.Context) error {
 	retry := time.NewTimer(again)
 	retry.Stop()

@@ -139,7 +139,7 @@ func (c *Client) stop() {
 	}
 }
 
-// Renew sends a request to the servers now: for the lease that there is, or for one.
+// Renew sends a request to the servers now, to extend the lease or to get one.
 func (c *Client) Renew(now time.Duration) []Send {
 	switch {
 	case c.state == link.DHCPStopped || c.state == link.DHCPProbing:

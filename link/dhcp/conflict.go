@@ -77,7 +77,7 @@ func (c *Client) decline(now time.Duration, about netip.Addr) {
 	c.wait(now, declineWait)
 }
 
-// request requests more time of the server, over the host with a hardware address.
+// request sends the server a request for more time, by way of the host with a hardware address.
 func (c *Client) request(now time.Duration, to ib.HWAddr) {
 	c.hop, c.hopTries = netip.Addr{}, 0
 	own := c.lease.Address.Addr()

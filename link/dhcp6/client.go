@@ -159,7 +159,7 @@ func (c *Client) stop() {
 	}
 }
 
-// Renew sends a request to the servers now: for the lease that there is, or for one.
+// Renew sends a request to the servers now, to extend the lease or to get one.
 func (c *Client) Renew(now time.Duration) []dhcp.Send {
 	switch {
 	case c.state == link.DHCPStopped:

@@ -185,7 +185,7 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 	d.link(i, p, j, ni)
 }
 
-// claim requests what decides on a node that port p of node i has shown.
+// claim queries what decides which node it is that port p of node i has shown.
 func (d *Discovery) claim(i int32, p uint8, ni mad.NodeInfo, k kind, node int32, port uint8) {
 	if len(d.claims) < 1<<16 {
 		d.claims = append(d.claims, claim{i, p, ni})

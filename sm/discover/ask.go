@@ -307,8 +307,8 @@ func extends(route, to []uint8, hop uint8) bool {
 	return len(route) == n+1 && route[n] == hop && bytes.Equal(route[:n], to)
 }
 
-// askCounts queries the switches that reported a change of a port, of which no port that is
-// known has one, how many ports they have: a module that is plugged in restarts none.
+// askCounts queries the number of ports of switches that reported a change of a port which
+// none of their known ports has: a module that is plugged in does not restart the switch.
 func (d *Discovery) askCounts() {
 	for _, i := range d.stirred {
 		if x := &d.nodes[i]; !x.gone && !x.moved {

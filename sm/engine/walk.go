@@ -73,7 +73,7 @@ func (s *Subnet) handOver(ctx context.Context, a elect.Action) error {
 	return s.handover(ctx, p)
 }
 
-// handover requests another manager to take over. Its answer without an error is the
+// handover sends another manager the request to take over. Its answer without an error is the
 // acceptance: the Acknowledge is optional, and not every manager sends it.
 func (s *Subnet) handover(ctx context.Context, p elect.Peer) error {
 	r := smp.Request{Method: mad.MethodSet, Attr: mad.AttrSMInfo, Mod: mad.SMInfoHandover, Path: p.Path}

@@ -120,7 +120,7 @@ func (p *PortInfo) SetHOQLife(code uint8) { p.bits(42, 31, code) }
 // SetOperVLs sets the code of the operational data VLs.
 func (p *PortInfo) SetOperVLs(code uint8) { p.high(43, code) }
 
-// Enforcement is which packets a switch port checks for their P_Key. The
+// Enforcement is the set of directions in which a switch port checks P_Keys. The
 // values are those of PortInfo:PartitionEnforcementInbound and -Outbound.
 type Enforcement uint8
 

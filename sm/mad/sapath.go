@@ -2,7 +2,7 @@ package mad
 
 import "ibnetworkd/ib"
 
-// Selector is how a requested MTU, rate or life time is meant (2 bits).
+// Selector is the relation of a path to a requested MTU, rate or life time (2 bits).
 type Selector uint8
 
 // The selectors.

@@ -86,7 +86,7 @@ func (s *SwitchInfo) SetMulticastFDBTop(top uint16) { s.put16(18, top) }
 // receive and of what they send.
 func (s *SwitchInfo) SetEnforcementCap(e Enforcement) { s.b[16] = s.b[16]&0x3f | uint8(e)<<4 }
 
-// SetEnhancedPort0 says that port 0 is an enhanced one.
+// SetEnhancedPort0 marks port 0 as an enhanced one.
 func (s *SwitchInfo) SetEnhancedPort0() { s.b[16] |= 8 }
 
 // SetLinearFDBCap sets the number of entries of the linear forwarding table.

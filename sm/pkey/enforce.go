@@ -9,7 +9,7 @@ import (
 	"ibnetworkd/sm/mad"
 )
 
-// Enforcement is which packets the switches check for their P_Key, at the
+// Enforcement is the set of directions in which switches check P_Keys, at the
 // ports that adapters are connected to (IBA vol 1, 10.9.6).
 type Enforcement uint8
 

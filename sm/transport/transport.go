@@ -24,17 +24,17 @@ var (
 	ErrTimeout = errors.New("no response")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("transport is closed")
-	// ErrGone says that the device disappeared; nothing will come any more.
+	// ErrGone means that the device disappeared; nothing will come any more.
 	ErrGone = errors.New("device is gone")
-	// ErrIsSM says that another subnet manager already runs on the port.
+	// ErrIsSM means that another subnet manager already runs on the port.
 	ErrIsSM = errors.New("another subnet manager already runs on this port")
-	// ErrNoQP0 says that the port lets no subnet manager in: it has no QP0 for
+	// ErrNoQP0 means that the port lets no subnet manager in: it has no QP0 for
 	// programs, or its driver refuses the IsSM bit.
 	ErrNoQP0 = errors.New("the port carries no subnet management packets")
-	// ErrBusy says that too much of what was sent before is still on its way; it
+	// ErrBusy means that too much of what was sent before is still on its way; it
 	// is for long messages only.
 	ErrBusy = errors.New("too many long messages are outstanding")
-	// ErrTooLong says that a message is longer than the implementation takes.
+	// ErrTooLong means that a message is longer than the implementation takes.
 	ErrTooLong = errors.New("message is too long")
 )
 

@@ -75,6 +75,7 @@ func (w *sweep) portSet(r *smp.Reply) {
 	}
 	known, was := p.Known, p.Info.State()
 	program.Answered(w.f, w.have.declined, r)
+	w.s.served.admin.Answered(w.f, i)
 	if known && was >= ib.PortArmed && p.Info.State() <= ib.PortInit {
 		if w.f.IsEndPort(i) {
 			// Its host restarted after the walk: what was read of it before is stale.

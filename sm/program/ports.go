@@ -305,8 +305,8 @@ func (s *Ports) request(i int32) (r smp.Request, ok bool) {
 	return r, true
 }
 
-// Answered stores a port's answer to a Set of Ports in the fabric (which must not be
-// shared yet) and in declined.
+// Answered stores a port's answer to a Set of Ports in the fabric, which no other goroutine
+// may read yet, and in declined.
 func Answered(f *fabric.Fabric, declined Declined, r *smp.Reply) {
 	i := int32(r.Tag)
 	p := &f.Ports[i]

@@ -50,6 +50,19 @@ func (st State) Indexed() State {
 	return st
 }
 
+// Answered has paths regard what a port of a fabric has answered, if the fabric is that of
+// the last SetState.
+func (s *Service) Answered(f *fabric.Fabric, port int32) {
+	if s.f != f {
+		return
+	}
+	for _, i := range [...]int32{port, f.Ports[port].Peer} {
+		if i != fabric.None {
+			s.hops[i].attr = findLink(f, i)
+		}
+	}
+}
+
 // linkAttr is what the link at a port can carry.
 func (x *index) linkAttr(port int32) pathAttr { return x.hops[port].attr }
 

@@ -77,10 +77,10 @@ type SMInfo struct {
 	Info mad.SMInfo
 }
 
-// State is the subnet as the last sweep left it. The Service keeps and reads it;
-// it must not be changed afterwards.
+// State is the subnet of a sweep. The Service keeps and reads it; it must not be changed
+// afterwards, except for Ports[].Info followed by a call of Answered.
 type State struct {
-	Fabric *fabric.Fabric // Ports[].Info as programmed: LIDs, state, MTU
+	Fabric *fabric.Fabric // Ports[].Info as the ports answered: state, MTU, rate
 	LFT    [][]uint8
 	SL     route.Layers
 	MFT    mcast.Tables
@@ -242,7 +242,7 @@ func (s *Service) Counters() Counters {
 	return c
 }
 
-// SetState takes over the subnet after a sweep. Members and subscribers that
+// SetState takes over the subnet of a sweep. Members and subscribers that
 // are gone are dropped; the changes report what came and went (traps 64 to 67).
 func (s *Service) SetState(now time.Duration, st State) (c Changes) {
 	s.now = now

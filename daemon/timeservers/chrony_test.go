@@ -15,7 +15,7 @@ import (
 	"ibnetworkd/link"
 )
 
-// chronyd's file has the servers of the leases but link-local addresses, which it does not accept, and goes with
+// chronyd's file has the servers of the leases except link-local addresses, which it does not accept, and is removed with
 // the last; that of an earlier process is removed when no lease has servers again in time. Where
 // its directory does not exist nothing is made.
 func TestChrony(t *testing.T) {

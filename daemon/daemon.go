@@ -82,7 +82,7 @@ type Config struct {
 
 // Events are read by the loop alone; *Watch is one.
 type Events interface {
-	// Take says what to observe because of what has happened since the last Take.
+	// Take returns what to observe because of what has happened since the last Take.
 	Take() Scope
 	// Ready asks to be woken by what happens from the last Take on.
 	Ready()

@@ -112,7 +112,7 @@ type Needs struct {
 	PKeys bool
 	// Sysctls lists the settings to read of a link; nil reads none.
 	Sysctls func(s *link.Snapshot, l *link.Link) []string
-	// Neighbors says whether to read the permanent neighbours of a link; nil reads none.
+	// Neighbors reports whether to read the permanent neighbours of a link; nil reads none.
 	Neighbors func(s *link.Snapshot, l *link.Link) bool
 	// NextHops are the IDs of the nexthop objects to read; nil reads none. With it goes
 	// Routes.

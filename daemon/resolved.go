@@ -49,7 +49,7 @@ const (
 )
 
 var (
-	// errSilent says that systemd-resolved holds its connection and answers nothing.
+	// errSilent means that systemd-resolved holds its connection and answers nothing.
 	errSilent = fmt.Errorf("systemd-resolved does not answer within %v", patience)
 	errNoBus  = errors.New("the system bus is not joined")
 )

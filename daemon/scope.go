@@ -30,11 +30,11 @@ type Scope struct {
 	Moved []link.MoveEvent
 	// Udev are those of Links that udevd has finished with.
 	Udev map[int]bool
-	// Events says that event sources have something to read.
+	// Events reports that event sources have something to read.
 	Events bool
-	// Due says that the time of delayed operations has come.
+	// Due reports that the time of delayed operations has come.
 	Due bool
-	// Work says that operations beside the loop have ended.
+	// Work reports that operations beside the loop have ended.
 	Work bool
 	// Force plans these links although nothing of theirs has changed, and
 	// forgets what was refused there.

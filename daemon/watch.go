@@ -32,7 +32,7 @@ type Watch struct {
 	// RecvBuffer is the receive buffer of the event sockets in bytes, 0 for a
 	// large one. Tests make it small to provoke overruns.
 	RecvBuffer int
-	// Udev says that udevd runs; without it the kernel's own events are read
+	// Udev reports that udevd runs; without it the kernel's own events are read
 	// too.
 	Udev bool
 	Wake func(Scope)

@@ -86,7 +86,7 @@ type Device struct {
 	BoardID  string  `json:"board_id,omitempty"`
 	Firmware string  `json:"firmware,omitempty"`
 	Driver   string  `json:"driver,omitempty"` // of the parent device
-	// Virtual says that the parent is a virtual function (it has a physfn).
+	// Virtual reports that the parent is a virtual function (it has a physfn).
 	Virtual  bool   `json:"virtual,omitempty"`
 	Path     string `json:"path,omitempty"`   // udev's ID_PATH
 	Bus      string `json:"bus,omitempty"`    // parent's bus: pci, platform

@@ -213,7 +213,7 @@ type Report struct {
 	Problems []string `json:"problems,omitempty"`
 	// Notices are about units and the host as a whole.
 	Notices []Notice `json:"notices,omitempty"`
-	// Awaited says that a unit requires a link for online (RequiredForOnline=).
+	// Awaited reports that a unit requires a link for online (RequiredForOnline=).
 	Awaited bool `json:"awaited,omitempty"`
 }
 

@@ -119,7 +119,7 @@ type (
 		Name  string
 		Index uint32
 	}
-	// SetAutoprobe says whether drivers bind to new virtual functions.
+	// SetAutoprobe sets whether drivers bind to new virtual functions.
 	SetAutoprobe struct {
 		link.On
 		Bus, Dev string

@@ -137,7 +137,7 @@ type Port struct {
 	// IsSM is the capability bit that a process sets by holding the issm
 	// device open: a subnet manager runs on this very port.
 	IsSM bool
-	// Barred says why no subnet manager may or can run on the port.
+	// Barred is why no subnet manager may or can run on the port.
 	Barred Bar
 }
 
@@ -227,7 +227,7 @@ type Answer struct {
 	LID ib.LID
 	// SMs are those that answered, best first. None is an answer too.
 	SMs []SMInfo
-	// Err says why the question could not be put (no umad device, no
+	// Err is why the question could not be put (no umad device, no
 	// permission); silence is not an error. NoQP0 is that the port carries no
 	// subnet management packets.
 	Err   string
@@ -439,7 +439,7 @@ const (
 // Decision is what to do now and why.
 type Decision struct {
 	Action Action
-	// Question says how to ask, for Ask.
+	// Question is how to ask, for Ask.
 	Question Question
 	// Until is when to decide again although nothing happened; zero means
 	// only when something does.

@@ -76,7 +76,7 @@ func VerifyFile(name string, data []byte) (*Unit, []Problem) {
 type source struct {
 	file File
 	raw  *rawFile
-	// bad says why nothing of the file can be used, for one that could not be
+	// bad is why nothing of the file can be used, for one that could not be
 	// read or is empty; unread that its content is not known.
 	bad    *Problem
 	unread bool

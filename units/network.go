@@ -65,7 +65,7 @@ type IPv6AcceptRA struct {
 	Token               Value[Token]
 	// RouteMetric is of default routes.
 	RouteMetric Value[uint32]
-	// DHCPv6Client says which advertisements begin a DHCPv6 client.
+	// DHCPv6Client is which advertisements begin a DHCPv6 client.
 	DHCPv6Client Value[DHCPv6ByRouter]
 }
 

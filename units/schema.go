@@ -5,7 +5,7 @@ type SectionSpec struct {
 	Name string
 	// Doc is one or more sentences; in Schema only.
 	Doc string
-	// Repeat says that every header makes a new object; plain sections merge.
+	// Repeat reports that every header makes a new object; plain sections merge.
 	Repeat bool
 	Keys   []Key
 
@@ -28,10 +28,10 @@ type Key struct {
 	Default string
 	// Example is a value that parses.
 	Example string
-	// List says that assignments add and an empty one resets; otherwise the last
+	// List reports that assignments add and an empty one resets; otherwise the last
 	// one wins and an empty one unsets.
 	List bool
-	// Networkd says that systemd.network has the key in the same section with
+	// Networkd reports that systemd.network has the key in the same section with
 	// the same meaning.
 	Networkd bool
 	// Since is the release that brought the key.

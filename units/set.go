@@ -50,7 +50,7 @@ type Set struct {
 	// Skipped are the files that were found and not read: masked, or hidden by a
 	// file of the same name in a directory of higher priority.
 	Skipped []Skipped
-	// Unread says that a directory or a file could not be read for a reason that
+	// Unread reports that a directory or a file could not be read for a reason that
 	// may pass (no descriptor, no memory, an input error): Reload again later.
 	Unread bool
 	// Settles is when the first file that may be half written counts as complete

@@ -112,7 +112,7 @@ type Unit struct {
 
 	// Problems are those found in this unit's files, in the order of the text.
 	Problems []Problem
-	// Kept says that this is the last good version, all files of it: one of them
+	// Kept reports that this is the last good version, all files of it: one of them
 	// has become unusable since, see Problems. It ends when every file parses
 	// again, when the main file is removed, or by a link to /dev/null.
 	Kept bool

@@ -34,7 +34,7 @@ type Input struct {
 	// Result.
 	Scope map[int]bool
 	Prev  map[int]link.Governed
-	// Partial says that the links outside the scope have not been read yet:
+	// Partial reports that the links outside the scope have not been read yet:
 	// what belongs to the host and none in the scope wants stays.
 	Partial bool
 	// NoPorts leaves out Result.Ports and Governing.Ports, for a caller that plans
@@ -52,10 +52,10 @@ type Result struct {
 	// PortNotes is what planning left behind of ports without an interface, for
 	// link.PortStatus.Add. They are planned whatever the scope.
 	PortNotes map[link.PortName]*link.PortNote
-	// Keep says for the links in scope that have a unit whether it keeps what is
+	// Keep reports for the links in scope that have a unit whether it keeps what is
 	// ours when it goes, for link.Record.Remember.
 	Keep map[int]bool
-	// Governing says which unit governs each link, also outside the scope, and each
+	// Governing has the unit that governs each link, also outside the scope, and each
 	// RDMA port.
 	Governing link.Governing
 }

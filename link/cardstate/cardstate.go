@@ -26,7 +26,7 @@ type State struct {
 	Agents []string `json:"agents,omitempty"`
 	// NodeDescBy is the program that keeps node descriptions, "" for none.
 	NodeDescBy string `json:"node_desc_by,omitempty"`
-	// RDMACM says that the defaults of RDMA-CM can be set: rdma_cm is loaded
+	// RDMACM reports that the defaults of RDMA-CM can be set: rdma_cm is loaded
 	// and configfs is mounted.
 	RDMACM bool `json:"rdma_cm,omitempty"`
 	// Modprobe is the text of roce.ModprobeFile, "" if there is none.
@@ -203,7 +203,7 @@ type VF struct {
 	Dev string `json:"dev,omitempty"`
 	// Driver is bound to it, "" if none is.
 	Driver string `json:"driver,omitempty"`
-	// Busy says why taking it away would hurt, "" if it would not.
+	// Busy is why taking it away would hurt, "" if it would not.
 	Busy string `json:"busy,omitempty"`
 	// The following are reported by the physical function; nil is "not reported".
 	NodeGUID  *ib.GUID           `json:"node_guid,omitempty"`

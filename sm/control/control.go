@@ -110,7 +110,7 @@ type Routing struct {
 	Engine   string  `json:"engine,omitempty"` // as configured, empty for the automatic choice
 	QoS      bool    `json:"qos"`              // service levels are used
 	// Levels is how many of them routes may use, 0 where it is not known; none where
-	// OwnLevels says that levels are chosen for something else.
+	// OwnLevels reports that levels are chosen for something else.
 	Levels     int               `json:"levels,omitempty"`
 	OwnLevels  bool              `json:"own_levels,omitempty"`
 	Roots      []ib.GUID         `json:"roots,omitempty"`

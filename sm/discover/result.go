@@ -63,7 +63,7 @@ type Result struct {
 	// Flapping are messages on links that went down too often: those between switches are
 	// left out from now on.
 	Flapping []string
-	// Lost says that switches are out of reach while links are left out, which may
+	// Lost reports that switches are out of reach while links are left out, which may
 	// lead to them.
 	Lost    bool
 	Changed bool // a resumed discovery found something that differs

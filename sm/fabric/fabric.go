@@ -35,7 +35,7 @@ type Node struct {
 	Path  []uint8
 	Entry uint8
 
-	// NoExtendedSpeeds says that the node refuses PortInfo from managers that
+	// NoExtendedSpeeds reports that the node refuses PortInfo from managers that
 	// say they know extended link speeds.
 	NoExtendedSpeeds bool
 }

@@ -11,11 +11,11 @@ type Fate string
 
 // The fates.
 const (
-	// Carried says that a directive of a unit has its origin in the line.
+	// Carried reports that a directive of a unit has its origin in the line.
 	Carried Fate = "converted"
-	// Unneeded says that nothing has to be done for the line.
+	// Unneeded reports that nothing has to be done for the line.
 	Unneeded Fate = "not needed"
-	// NotCarried says that the line is in Result.Left.
+	// NotCarried reports that the line is in Result.Left.
 	NotCarried Fate = "not converted"
 )
 

@@ -29,7 +29,7 @@ type Source struct {
 type Host struct {
 	// PortGUIDs are the port GUIDs of IPoIB links by the links' names.
 	PortGUIDs map[string]ib.GUID
-	// NoResolved says that systemd-resolved, which DNS= and Domains= are for, is
+	// NoResolved reports that systemd-resolved, which DNS= and Domains= are for, is
 	// not installed.
 	NoResolved bool
 	// Timestamps are when NetworkManager activated profiles last, by UUID; nil is

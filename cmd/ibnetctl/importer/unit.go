@@ -146,7 +146,7 @@ type draft struct {
 	rest   bool   // it is for every link that has no unit of its own
 	port   bool   // it is for a port, whatever its interface
 	bond   bool   // it is for a bond
-	// accepts says that systemd-networkd accepts router advertisements by itself.
+	// accepts reports that systemd-networkd accepts router advertisements by itself.
 	accepts bool
 	// noRoutes is the key by which the tool leaves out all routes of router advertisements.
 	noRoutes string

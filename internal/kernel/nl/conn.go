@@ -16,7 +16,7 @@ import (
 // acknowledgement. Requests are values: build them anywhere, send them with
 // Conn.Do or pipelined with Conn.DoAll.
 type Request struct {
-	// What says in a few words what the request does ("add address
+	// What describes in a few words what the request does ("add address
 	// 10.0.0.1/24 to ifindex 4"); it opens the error.
 	What string
 	// Type and Flags go into the netlink header; NLM_F_REQUEST and NLM_F_ACK

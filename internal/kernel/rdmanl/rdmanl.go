@@ -96,9 +96,9 @@ type Port struct {
 
 // System is the state of the RDMA subsystem.
 type System struct {
-	// NetNSShared says that all network namespaces see all devices.
+	// NetNSShared reports that all network namespaces see all devices.
 	NetNSShared bool
-	// Monitor says that the kernel sends events to Listen.
+	// Monitor reports that the kernel sends events to Listen.
 	Monitor bool
 }
 

@@ -32,7 +32,7 @@ type Event struct {
 	Index int
 	// Carrier of a LinkChanged (IFF_LOWER_UP).
 	Carrier bool
-	// InfiniBand says that it is a link of that type (ARPHRD_INFINIBAND).
+	// InfiniBand reports that it is a link of that type (ARPHRD_INFINIBAND).
 	InfiniBand bool
 	// Name, Parent (its index, 0 for none) and NSID (the number of the network namespace
 	// that it is in now, -1 for none) of a LinkMoved.

@@ -27,7 +27,7 @@ type Link struct {
 	// 0 is none. The kernel reports a device without parent as its own; that
 	// is 0 here too.
 	Parent int
-	// ParentElsewhere says that Parent is an index of another network
+	// ParentElsewhere reports that Parent is an index of another network
 	// namespace (IFLA_LINK_NETNSID).
 	ParentElsewhere bool
 	Master          int    // bond, bridge or VRF above, 0 for none

@@ -13,7 +13,7 @@ import (
 type Rule struct {
 	Family   uint8 // unix.AF_INET or unix.AF_INET6
 	Priority uint32
-	// HasPriority says whether Priority is meant; without it the kernel takes
+	// HasPriority reports whether Priority is meant; without it the kernel takes
 	// one below the lowest in a request.
 	HasPriority bool
 	Action      uint8 // FR_ACT_*; 0 in a request is FR_ACT_TO_TBL

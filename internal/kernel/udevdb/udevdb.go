@@ -32,9 +32,9 @@ func (d DB) Running() bool {
 
 // Record is what udevd knows of a device.
 type Record struct {
-	// Found says that there is a record at all.
+	// Found reports that there is a record at all.
 	Found bool
-	// Initialized says that the rules have run once (the I: line).
+	// Initialized reports that the rules have run once (the I: line).
 	Initialized bool
 	props       map[string]string
 }

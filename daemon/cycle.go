@@ -120,9 +120,9 @@ func (c *cycle) fail(err error) {
 	time.AfterFunc(retryFirst, func() { c.Wake(Scope{All: true}) })
 }
 
-// moved has links that were made and then moved to another network namespace left there,
-// until their parent is configured again by request or a VLAN is deleted with the namespace.
-// Any link that was moved is planned: it may be back already.
+// moved notes links that were moved to another network namespace. One that was made here is left
+// there, until its parent is configured again by request or, as a VLAN, it is deleted with the
+// namespace. Any link that was moved is planned: it may be back already.
 func (c *cycle) moved(sc Scope) {
 	for _, m := range sc.Moved {
 		c.rest.dirty.add(m.Index)

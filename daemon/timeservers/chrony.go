@@ -57,15 +57,20 @@ func (c *Chrony) Run(ctx context.Context) error {
 	var w want
 	settle := time.After(c.settle)
 	for failed := false; ; {
+		var retry <-chan time.Time
+		if failed {
+			retry = time.After(again)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case w = <-c.want:
 		case <-settle:
+		case <-retry:
 		}
 		given, err := c.write(w.servers)
 		if err != nil && !failed {
-			c.log.Warn("chronyd does not get the time servers of leases", "servers", w.servers, "error", err)
+			c.log.Warn("chronyd does not get the time servers of leases, will retry", "servers", w.servers, "error", err)
 		}
 		failed = err != nil
 		c.mu.Lock()

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,6 +81,32 @@ func TestChrony(t *testing.T) {
 			t.Errorf("the file of another client is %q", got)
 		}
 		stop()
+	})
+}
+
+// A file that could not be written is written later.
+func TestChronyTriesAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		run := t.TempDir()
+		file := filepath.Join(run, "chrony-dhcp/ibnetworkd.sources")
+		var log testkit.Buffer
+		c := NewChrony(slog.New(slog.NewTextHandler(&log, nil)), filepath.Join(run, "ibnetworkd"), func(map[int]bool) {})
+		defer start(t, c)()
+		testkit.WriteFile(t, filepath.Join(file, "in-the-way"), "")
+		daemon.Replace(c.want, want{servers: []string{"10.0.0.1"}})
+		time.Sleep(3 * again)
+		synctest.Wait()
+		if n := strings.Count(log.String(), "level=WARN"); n != 1 {
+			t.Errorf("%d warnings: %s", n, log.String())
+		}
+		if err := os.RemoveAll(file); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(again)
+		synctest.Wait()
+		if b, err := os.ReadFile(file); string(b) != "server 10.0.0.1 iburst\n" {
+			t.Errorf("when that is possible again: %q, %v", b, err)
+		}
 	})
 }
 

@@ -28,6 +28,8 @@ type stems struct {
 	placeOf []uint8   // with prev, by switch and port: the place of the link among those of the switch
 	unled   [][]int32 // with prev, by switch: links that no entry leads to
 	lft     [][]uint8
+	entries []uint8 // of the current switch, by LID and switch
+	none    []uint8 // NoPort by switch
 	limit   int64
 	above   [][]step // by switch: the links to it from switches above it
 	under   [][]step // by switch: those from switches under it
@@ -58,6 +60,7 @@ type step struct{ from, first, count int32 }
 
 func (b *builder) newStems(e engine, prev [][]uint8, limit int64) *stems {
 	y := &stems{assignment: bareAssignment(b.graph, e, 0), level: b.level, prev: prev, lft: newTables(b.graph), limit: limit,
+		none:  bytes.Repeat([]byte{NoPort}, b.n),
 		above: make([][]step, b.n), under: make([][]step, b.n), listed: make([]uint64, len(b.port)/64+1), into: make([]int64, b.n),
 		ports: make([]int64, b.n), used: make([]bool, b.n), spare: make([]int32, b.n),
 		last: make([]int32, b.n), upper: make([]int32, b.n), least: make([]int64, b.n), climbs: make([]int32, b.n), other: make([]int32, b.n),
@@ -164,14 +167,16 @@ func (y *stems) visit(d int32) {
 			}
 		}
 	}
-	for _, to := range y.dests[d] {
-		y.lft[d][to.lid] = to.port
-		if y.round++; !y.adopt(to) {
+	y.gather(d)
+	for k, to := range y.dests[d] {
+		ports := y.entries[k*y.n:][:y.n]
+		if y.round++; y.prev == nil || !y.adopt(ports) {
 			y.grow(d)
 		}
 		if to.kind != uncounted && !y.fits(d, to) {
 			y.divide(d, to)
 		}
+		copy(ports, y.none)
 		for _, s := range y.c.order {
 			l := y.next[s]
 			if l == fabric.None {
@@ -180,7 +185,34 @@ func (y *stems) visit(d int32) {
 					y.spare[s] = y.c.first[s]
 				}
 			}
-			y.lft[s][to.lid] = y.port[l]
+			ports[s] = y.port[l]
+		}
+		ports[d] = to.port
+	}
+	for s, row := range y.lft {
+		for k, to := range y.dests[d] {
+			row[to.lid] = y.entries[k*y.n+s]
+		}
+	}
+}
+
+// gather sets entries to those in force for the LIDs of a switch, NoPort where there are none.
+func (y *stems) gather(d int32) {
+	dests := y.dests[d]
+	if most := len(dests) * y.n; len(y.entries) < most {
+		y.entries = make([]uint8, most)
+	}
+	for s := range int32(y.n) {
+		var row []uint8
+		if y.prev != nil {
+			row = y.prev[s]
+		}
+		for k, to := range dests {
+			port := NoPort
+			if int(to.lid) < len(row) {
+				port = row[to.lid]
+			}
+			y.entries[k*y.n+int(s)] = port
 		}
 	}
 }
@@ -230,18 +262,13 @@ func (y *stems) compare() (differ bool) {
 	return differ
 }
 
-// adopt sets next to the entries in force that are candidates, and reports whether there are any.
-func (y *stems) adopt(to dest) (some bool) {
-	if y.prev == nil {
-		return false
-	}
+// adopt sets next to the entries in force for a LID that are candidates, and reports whether there are any.
+func (y *stems) adopt(ports []uint8) (some bool) {
 	for _, s := range y.c.order {
 		y.next[s] = fabric.None
-		if row := y.prev[s]; int(to.lid) < len(row) {
-			if place := y.placeOf[int(s)<<8|int(row[to.lid])]; place != NoPort {
-				if l := y.start[s] + int32(place); y.candidate(s, l) {
-					y.next[s], some = l, true
-				}
+		if place := y.placeOf[int(s)<<8|int(ports[s])]; place != NoPort {
+			if l := y.start[s] + int32(place); y.candidate(s, l) {
+				y.next[s], some = l, true
 			}
 		}
 	}

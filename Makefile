@@ -75,7 +75,7 @@ RACE = $(GO) list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImp
 .PHONY: test
 test: deps lab ## everything that must pass, on this machine and on the lab's kernels
 	@echo "== unit tests, with the race detector where there are goroutines"; \
-	all=(); trap 'for j in $$(jobs -pr); do kill -- -$$j; done' EXIT; \
+	all=(); trap 'for j in $$(jobs -pr); do kill -- -$$j || :; done' EXIT; \
 	beside() { set -m; "$$@" </dev/null & set +m; all+=($$!); }; \
 	beside env CGO_ENABLED=0 $(GO) test -timeout 20m $(ALONE); \
 	CGO_ENABLED=0 $(GO) test -timeout 20m $(SEQUENTIAL) $(filter-out $(ALONE),$(UNRACED)); \

@@ -100,10 +100,17 @@ func Assign(f *fabric.Fabric, m Memory, opt Options) Result {
 	})
 	a.pass(func(p int32) (ib.LID, bool) { l := a.has(p); return l, l != 0 })
 	a.pass(func(p int32) (ib.LID, bool) { e, ok := m.Find(f.Ports[p].GUID); return e.LID, ok })
+	moved, widened := 0, len(a.left) > 0 && a.widened()
 	for _, p := range a.left {
 		if l := a.has(p); l.IsUnicast() && a.used[l] {
-			a.warn("LID %v of port %v belongs to another port: it gets a new one", l, f.Ports[p].GUID)
+			moved++
+			if !widened {
+				a.warn("LID %v of port %v belongs to another port: it gets a new one", l, f.Ports[p].GUID)
+			}
 		}
+	}
+	if moved > 0 && widened {
+		a.warn("%d ports get new LIDs because the LMC changes", moved)
 	}
 	if len(a.left) > 0 {
 		a.fill()
@@ -138,12 +145,23 @@ func (a *assignment) want(p int32) ib.LMC {
 	switch {
 	case a.f.Nodes[q.Node].Switch != fabric.None:
 		return 0
-	case a.opt.KeepLMC && q.LID == 0 && q.Known:
-		return q.Info.LMC()
 	case a.opt.KeepLMC:
-		return q.LMC & 7
+		return a.hadLMC(p)
 	}
 	return a.opt.LMC & 7
+}
+
+// hadLMC is the LMC that a port has with the LID that it has.
+func (a *assignment) hadLMC(p int32) ib.LMC {
+	if q := &a.f.Ports[p]; q.LID == 0 && q.Known {
+		return q.Info.LMC()
+	}
+	return a.f.Ports[p].LMC & 7
+}
+
+// widened reports whether a port that has LIDs is to have another number of them.
+func (a *assignment) widened() bool {
+	return slices.ContainsFunc(a.f.EndPorts, func(p int32) bool { return a.has(p).IsUnicast() && a.hadLMC(p) != a.want(p) })
 }
 
 // fits reports whether the LIDs from l on are aligned and free.

@@ -88,6 +88,16 @@ func TestConflict(t *testing.T) {
 	}
 }
 
+// A change of the LMC gives many ports other LIDs: one warning says so.
+func TestLMCChanges(t *testing.T) {
+	a := lid.Assign(gen.FatTree2(8, 4), nil, lid.Options{})
+	b := lid.Assign(a.Fabric, a.Memory, lid.Options{LMC: 2})
+	check(t, b, 2)
+	if len(b.Warnings) != 1 || !strings.HasSuffix(b.Warnings[0], "ports get new LIDs because the LMC changes") {
+		t.Errorf("%q", b.Warnings)
+	}
+}
+
 func TestNewLIDsAreCompact(t *testing.T) {
 	r := lid.Assign(gen.FatTree2(36, 6), nil, lid.Options{})
 	if r.Top != 117 {

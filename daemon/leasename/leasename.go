@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -52,7 +53,7 @@ type want struct {
 // back when no unit asks for it after a restart. reread is called with the links whose status changes.
 func New(log *slog.Logger, bus, file string, reread func(links map[int]bool)) *Setter {
 	return &Setter{log: log, bus: bus, handed: daemon.OpenHanded(log, file), settle: daemon.HandedSettle, reread: reread,
-		direct: direct{static: staticName, get: kernelName, set: func(name string) error { return unix.Sethostname([]byte(name)) }},
+		direct: direct{static: staticName, get: os.Hostname, set: func(name string) error { return unix.Sethostname([]byte(name)) }},
 		want:   make(chan want, 1)}
 }
 
@@ -131,8 +132,9 @@ func (s *Setter) set(ctx context.Context, name string) (has string, err error) {
 
 // direct reads and sets the name of the host without systemd-hostnamed.
 type direct struct {
-	static, get func() string
-	set         func(name string) error
+	static func() string
+	get    func() (string, error)
+	set    func(name string) error
 }
 
 // staticName is the name in hostname(5). "localhost" counts as none, as with DHCP clients.
@@ -152,17 +154,13 @@ func staticName() string {
 	return ""
 }
 
-func kernelName() string {
-	var u unix.Utsname
-	if unix.Uname(&u) != nil {
-		return ""
-	}
-	return unix.ByteSliceToString(u.Nodename[:])
-}
-
 // setDirectly sets the name by sethostname(2), unless there is a static one.
 func (s *Setter) setDirectly(name string) (has string, err error) {
-	has, static := s.direct.get(), s.direct.static()
+	has, err = s.direct.get()
+	if err != nil {
+		return "", err
+	}
+	static := s.direct.static()
 	before := s.handed.Items()
 	if name == "" && !slices.Contains(before, has) || name != "" && static != "" {
 		s.handed.Set(nil) // another program has set the name, or the static one has precedence

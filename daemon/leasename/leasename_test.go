@@ -29,7 +29,7 @@ func TestSetter(t *testing.T) {
 	rereads := make(chan map[int]bool, 10)
 	file := filepath.Join(t.TempDir(), "lease-hostname")
 	s := New(slog.New(slog.DiscardHandler), b.Addr, file, func(links map[int]bool) { rereads <- links })
-	s.direct = direct{func() string { return "" }, func() string { return "" }, func(string) error { return unix.EPERM }}
+	s.direct = direct{func() string { return "" }, func() (string, error) { return "", nil }, func(string) error { return unix.EPERM }}
 	testkit.Run(t, s.Run)
 	update := func(text string, names ...string) {
 		v := daemon.View{Snapshot: &link.Snapshot{}, Governing: link.Governing{Links: map[int]link.Governed{}}}
@@ -149,7 +149,7 @@ func TestWithoutHostnamed(t *testing.T) {
 		var refused error
 		file := filepath.Join(t.TempDir(), "lease-hostname")
 		s := New(slog.New(slog.DiscardHandler), "unix:path=/nonexistent", file, func(map[int]bool) {})
-		s.direct = direct{func() string { return static }, func() string { return has }, func(name string) error {
+		s.direct = direct{func() string { return static }, func() (string, error) { return has, nil }, func(name string) error {
 			if calls = append(calls, name); refused == nil {
 				has = name
 			}

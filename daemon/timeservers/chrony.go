@@ -17,6 +17,9 @@ import (
 	"ibnetworkd/link"
 )
 
+// fileMost bounds the file that is read: the servers of a host's leases take much less.
+const fileMost = 64 << 10
+
 // Chrony writes a file of sources for chronyd, which reads it when it starts and at "chronyc reload
 // sources"; ibnetworkd-chrony.path runs that. The configurations of Debian and Fedora name its
 // directory (sourcedir), in which other DHCP clients have files of their own.
@@ -92,10 +95,13 @@ func (c *Chrony) write(servers []string) (given []string, err error) {
 			given = append(given, a)
 		}
 	}
-	switch was, err := os.ReadFile(c.file); {
-	case err == nil && text == "":
-		return nil, os.Remove(c.file)
-	case err == nil && string(was) == text || text == "":
+	if text == "" {
+		if err := os.Remove(c.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		return nil, nil
+	}
+	if was, err := smallfile.ReadRegular(c.file, fileMost); err == nil && string(was) == text {
 		return given, nil
 	}
 	if _, err := os.Stat(filepath.Dir(c.file)); errors.Is(err, fs.ErrNotExist) {

@@ -9,7 +9,9 @@ import (
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
+	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
+	"ibnetworkd/sm/transport"
 )
 
 // The first request of a host that comes is answered, even if the host sends it in
@@ -53,6 +55,57 @@ func TestRequestOfNewPort(t *testing.T) {
 				QKey: 0xb1b, PKey: ib.DefaultPKey})
 		if err != nil || st != mad.StatusOK {
 			t.Errorf("join: status %#x, %v", uint16(st), err)
+		}
+	})
+}
+
+// Who subscribed to reports of ports gets that of a port even if the manager's own cable is
+// out for a moment before the sweep that made the port Active ends.
+func TestReportOfNewPortAfterFlap(t *testing.T) {
+	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{DelayMin: time.Millisecond, DelayMax: time.Millisecond}, func(t *testing.T, w *world,
+		f *fabric.Fabric, hosts []int32) {
+		a, _ := w.manager(hosts[0], engine.Config{Window: 1})
+		w.settle(hosts[0], a, time.Minute)
+		tr, err := w.sim.OpenClient(f.Ports[hosts[1]].GUID, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.stop = append(w.stop, func() { tr.Close() })
+		info := &mad.InformInfo{LIDRangeBegin: ib.LIDPermissive, Subscribe: true, Generic: true, Type: 0xffff,
+			TrapNumber: mad.TrapGIDInService, Producer: 0xffffff}
+		if st, _, err := (&client{t: t, tr: tr}).ask(mad.MethodSet, mad.AttrInformInfo, 0, info); err != nil || st != 0 {
+			t.Fatalf("subscription: status %#x, %v", st, err)
+		}
+		got := make(chan struct{}, 100)
+		go func() {
+			for in := make([]transport.Packet, 1); ; {
+				if _, err := tr.Recv(t.Context(), in); err != nil {
+					return
+				}
+				if mad.MethodOf(&in[0].MAD) == mad.MethodReport {
+					mad.SetMethod(&in[0].MAD, mad.MethodReportResp)
+					_ = tr.Send(&in[0])
+					got <- struct{}{}
+				}
+			}
+		}()
+		node := f.Nodes[f.Ports[hosts[2]].Node].GUID
+		w.sim.PowerOff(node)
+		time.Sleep(time.Minute)
+		w.sim.PowerOn(node)
+		for {
+			if p, err := w.sim.PortInfo(node, 1); err == nil && p.State() == ib.PortArmed {
+				break
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+		own := f.Nodes[f.Ports[hosts[0]].Node].GUID
+		w.sim.Cut(own, 1)
+		time.Sleep(5 * time.Second)
+		w.sim.Restore(own, 1)
+		time.Sleep(time.Minute)
+		if len(got) == 0 {
+			t.Error("no report of the port that came")
 		}
 	})
 }

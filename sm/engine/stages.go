@@ -302,7 +302,7 @@ func (w *sweep) serve(ctx context.Context) error {
 		w.restore()
 	}
 	c := s.served.admin.SetState(s.now(), view)
-	w.reports, c.Reports = c.Reports, nil
+	s.served.arrivals, c.Reports = append(s.served.arrivals, c.Reports...), nil
 	s.apply(c)
 	return nil
 }
@@ -400,8 +400,8 @@ func (w *sweep) setPorts(ctx context.Context, st program.Stage) error {
 
 // reportPorts reports ports that came or went to those that subscribed to that.
 func (w *sweep) reportPorts(context.Context) error {
-	w.s.send(w.reports)
-	w.reports = nil
+	w.s.send(w.s.served.arrivals)
+	w.s.served.arrivals = nil
 	return nil
 }
 

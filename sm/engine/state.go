@@ -164,6 +164,9 @@ type served struct {
 	reregister []ib.GUID                // ports whose clients the next sweep asks to register again
 	guids      map[guidKey]mad.GUIDInfo // blocks of alias GUIDs for the next sweep to write
 	reports    *reports
+	// arrivals are the reports of ports that came or went: added by serve, sent by
+	// reportPorts, of a later sweep if this one is left early.
+	arrivals []sa.Report
 	// mcastDirty says that multicast tables may have to change: set when members
 	// or the fabric change, cleared by programMulticast.
 	mcastDirty    bool

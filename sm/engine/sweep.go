@@ -14,7 +14,6 @@ import (
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/pkey"
 	"ibnetworkd/sm/program"
-	"ibnetworkd/sm/sa"
 	"ibnetworkd/sm/smp"
 )
 
@@ -36,7 +35,6 @@ type sweep struct {
 	pol       program.Policy
 	have      tables // the known contents of f
 	keys      pkey.Plan
-	reports   []sa.Report // of ports that came or went, for reportPorts
 
 	sets        int             // requests that change something, without Arm and Activate
 	failed      int             // of those, how many were not answered with success

@@ -176,7 +176,11 @@ func wrapArgs(c *cobra.Command) {
 		c.Args = func(c *cobra.Command, args []string) error {
 			if err := c.ValidateFlagGroups(); err != nil { // ends with "; [file port] were all set"
 				_, set, _ := strings.Cut(err.Error(), "; [")
-				return usageError("--%s cannot be combined", strings.ReplaceAll(strings.TrimSuffix(set, "] were all set"), " ", " and --"))
+				set, exclude := strings.CutSuffix(set, "] were all set")
+				if !exclude {
+					return usageError("%v", err)
+				}
+				return usageError("--%s cannot be combined", strings.ReplaceAll(set, " ", " and --"))
 			}
 			err := check(c, args)
 			if err == nil || !slices.ContainsFunc(counts, func(s string) bool { return strings.HasPrefix(err.Error(), s) }) {

@@ -59,8 +59,12 @@ func (p *parser) finish() bool {
 	p.checkDHCPv6()
 	p.checkLink()
 	p.checkEthtool()
+	slave := p.namesBond()
 	p.checkOwnName()
 	p.checkBond()
+	if !slave {
+		p.checkGIDIndex()
+	}
 	p.checkVRF()
 	p.checkVLANs()
 	p.sec, p.key = nil, nil
@@ -493,10 +497,6 @@ func (p *parser) checkRoCE() {
 	if r.DSCP.Set && r.TypeOfService.Set && r.TypeOfService.V>>2 != r.DSCP.V {
 		p.at("RoCE", "DSCP").problem(r.DSCP.Pos, Warning, "TypeOfService= is used",
 			"DSCP=%d means TypeOfService=%d, but TypeOfService=%d is set (%s)", r.DSCP.V, r.DSCP.V<<2, r.TypeOfService.V, r.TypeOfService.Pos)
-	}
-	if g := r.GIDIndex; g.Set && !p.u.hasIPv4Address() {
-		p.at("RoCE", "GIDIndex").problem(g.Pos, Warning, "it has no effect",
-			"GIDIndex=%d is for the first IPv4 address of the unit, which has none: write Address= or DHCP=ipv4 in [Network]", g.V)
 	}
 	total, shares := 0, false
 	seen := map[uint8]Position{}

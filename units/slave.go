@@ -18,6 +18,20 @@ var slaveKeys = []string{"Description", "Address", "Gateway", "Bond", "PrimarySl
 // slaveOff are keys for addresses that a unit for a slave often turns off.
 var slaveOff = []string{"DHCP", "IPv6AcceptRA", "LinkLocalAddressing"}
 
+// namesBond reports whether the unit makes its link a slave, also where the bond is then rejected.
+func (p *parser) namesBond() bool {
+	return p.u.Bond.Present || p.u.Network.Bond.Set ||
+		slices.ContainsFunc(p.problems, func(x Problem) bool { return x.Section == "Network" && x.Key == "Bond" })
+}
+
+// checkGIDIndex finds a GIDIndex= in a unit that gives its link no IPv4 address.
+func (p *parser) checkGIDIndex() {
+	if g := p.u.RoCE.GIDIndex; g.Set && !p.u.hasIPv4Address() {
+		p.at("RoCE", "GIDIndex").problem(g.Pos, Warning, "it has no effect",
+			"GIDIndex=%d is for the first IPv4 address of the unit, which has none: write Address= or DHCP=ipv4 in [Network]", g.V)
+	}
+}
+
 // checkSlave warns of each key that has no effect on a slave of a bond.
 func (p *parser) checkSlave(bond string) {
 	for _, x := range slaveless {
@@ -48,6 +62,11 @@ func (p *parser) checkOwnName() {
 		p.at("Bond", "Name").problem(n.Pos, Warning, notUsed,
 			"%s is the link of [Match] and cannot be a slave of itself; write another name", n.V)
 		p.u.Bond = Bond{}
+	}
+	if n := p.u.Network.Bond; n.Set && own(n.V) {
+		p.at("Network", "Bond").problem(n.Pos, Warning, "the link is in no bond",
+			"%s is the link of [Match] and cannot be a slave of itself; write another name", n.V)
+		p.u.Network.Bond = Value[string]{}
 	}
 	for _, x := range p.u.Partitions {
 		if x.Name.Set && own(x.Name.V) {

@@ -34,6 +34,32 @@ func TestKeysOfASlave(t *testing.T) {
 	}
 }
 
+// GIDIndex= in a unit whose bond is rejected, or of a slave, has no advice to give the link an address.
+func TestGIDIndexBesideBond(t *testing.T) {
+	for bond, want := range map[string]string{
+		"[Bond]\nMode=active-backup\n":         "[Bond] has no Name=",
+		"[Bond]\nName=eth0\n":                  "cannot be a slave of itself",
+		"[Network]\nBond=eth0\n":               "cannot be a slave of itself",
+		"[Network]\nBond=a/b\n":                "is not an interface name",
+		"[Bond]\nName=bond0\n":                 "GIDIndex= is on a slave of bond0",
+		"[Bond]\nName=a/b\n[Port]\nType=eth\n": "is not an interface name",
+	} {
+		_, problems := VerifyFile("/a.ibnetwork", []byte("[Match]\nName=eth0\n"+bond+"[RoCE]\nGIDIndex=3\n"))
+		found := 0
+		for _, p := range problems {
+			if strings.Contains(p.String(), want) {
+				found++
+			}
+			if strings.Contains(p.String(), "which has none") {
+				t.Errorf("%q: %v", bond, p)
+			}
+		}
+		if found != 1 {
+			t.Errorf("%q: %v", bond, problems)
+		}
+	}
+}
+
 // A unit of a slave may turn off what a slave does not have.
 func TestAddressesOfASlaveAreOff(t *testing.T) {
 	const text = "[Match]\nName=ib0\n[Bond]\nName=bond0\n[Network]\nDHCP=no\nIPv6AcceptRA=no\nLinkLocalAddressing=no\n"

@@ -1,6 +1,7 @@
 package timeservers
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io/fs"
@@ -50,9 +51,27 @@ func (c *Chrony) Complete(snap *link.Snapshot) {
 	if len(c.given) == 0 || snap.Host.Timesync {
 		return
 	}
-	if _, err := os.Stat(filepath.Join(c.run, "chrony")); err == nil { // made when chronyd starts
+	if c.running() {
 		snap.Host.Chrony, snap.Host.TimeServers = true, c.given
 	}
+}
+
+// running reports whether chronyd has its socket for commands open. Its directory is closed to others, and stays
+// with a socket that is not in use when chronyd is killed: the kernel's list of sockets is right in both cases.
+func (c *Chrony) running() bool {
+	f, err := os.Open("/proc/net/unix")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	socket := filepath.Join(c.run, "chrony", "chronyd.sock")
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if path, ok := strings.CutSuffix(lines.Text(), socket); ok && (strings.HasSuffix(path, " ") || strings.HasSuffix(path, " /var")) {
+			return true
+		}
+	}
+	return false
 }
 
 // Run writes the file until ctx ends. What an earlier process wrote stays until leases are in use again.

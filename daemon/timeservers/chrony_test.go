@@ -3,6 +3,7 @@ package timeservers
 import (
 	"context"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,6 +60,8 @@ func TestChrony(t *testing.T) {
 			t.Errorf("mode of the file: %v, %v", i.Mode(), err)
 		}
 		testkit.WriteFile(t, filepath.Join(run, "chrony/chronyd.pid"), "1\n")
+		is("chronyd was killed", two, false)
+		chronyd := listen(t, run)
 		is("chronyd runs", two, true, "10.0.0.1", "fd00::1")
 		stop()
 
@@ -72,6 +75,10 @@ func TestChrony(t *testing.T) {
 		is("no lease in time", "", false)
 		give("10.0.0.3")
 		is("a lease", "server 10.0.0.3 iburst\n", true, "10.0.0.3")
+		if err := chronyd.Close(); err != nil {
+			t.Fatal(err)
+		}
+		is("chronyd was killed again", "server 10.0.0.3 iburst\n", false)
 		give()
 		is("no lease", "", false)
 		if rereads != 3 {
@@ -82,6 +89,17 @@ func TestChrony(t *testing.T) {
 		}
 		stop()
 	})
+}
+
+// listen is the socket of a chronyd for commands, whose file stays when it is closed.
+func listen(t *testing.T, run string) *net.UnixConn {
+	t.Helper()
+	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(run, "chrony/chronyd.sock"), Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 // A file that could not be written is written later.

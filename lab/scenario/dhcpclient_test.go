@@ -369,19 +369,26 @@ func chronySources(g *lab.G) {
 		"cp /usr/share/chrony/chrony.conf /usr/share/chrony/chrony.keys /etc/chrony; sed -i '/^pool/d' /etc/chrony/chrony.conf; " +
 		"systemctl daemon-reload; systemctl start ibnetworkd-chrony.path chrony")
 	has("started", true)
-	g.WaitFor(20*time.Second, func() string {
-		for _, l := range describe(g).Links {
-			if a := attr(l, "NTP"); l.Name == "ib0" && (!a.OK() || a.Wanted != server || a.Actual != server) {
-				return fmt.Sprintf("%+v", a)
+	status := func(want string) {
+		g.Helper()
+		g.WaitFor(20*time.Second, func() string {
+			for _, l := range describe(g).Links {
+				if a := attr(l, "NTP"); l.Name == "ib0" && (!a.OK() || a.Wanted != want || a.Actual != want) {
+					return fmt.Sprintf("NTP %+v, want %q", a, want)
+				}
 			}
-		}
-		return ""
-	})
+			return ""
+		})
+	}
+	status(server)
 	g.Sh("sed -i 's/^UseDNS=no/&\\nUseNTP=no/' %s10-ib0.ibnetwork && ibnetctl reload", unitDir)
 	has("UseNTP=no", false)
 	g.Sh("sed -i '/^UseNTP=no/d' %s10-ib0.ibnetwork && ibnetctl reload", unitDir)
 	has("UseNTP=no removed", true)
-	g.Sh("systemctl stop chrony")
+	// A directory does not make a chronyd that runs.
+	g.Sh("systemctl stop chrony; mkdir -p /run/chrony; ibnetctl reload")
+	status("")
+	g.Sh("rmdir /run/chrony")
 }
 
 // timeServers has systemd-timesyncd begin after the lease: it gets the time servers, also after a

@@ -134,7 +134,7 @@ timeout the reason for each missing link is printed, and the exit code is 6.`,
 						fmt.Fprintln(a.err, lacking(m))
 					}
 				}
-				if len(missing) == 1 && missing[0].Why == errNotRunning.Error() {
+				if errors.Is(err, errNotRunning) {
 					return fail(exitTimeout, "not online after %v\nnext: %s", *timeout, startDaemon())
 				}
 				return fail(exitTimeout, "not online after %v", *timeout)
@@ -180,10 +180,12 @@ func (a *app) waitOnline(ctx context.Context, g goal, p *progress) ([]answer.Lac
 	for {
 		var missing []answer.Lacking
 		var online bool
+		var none error
 		if r, err := daemon.ReadReport(dir); err == nil {
 			missing, online = judge(r, g, a.hasGID)
 		} else {
-			missing = []answer.Lacking{{Link: "ibnetworkd", Why: noReport()}}
+			none = noReport()
+			missing = []answer.Lacking{{Link: "ibnetworkd", Why: none.Error()}}
 		}
 		if online {
 			return nil, nil
@@ -200,7 +202,7 @@ func (a *app) waitOnline(ctx context.Context, g goal, p *progress) ([]answer.Lac
 		case <-again:
 		case <-tick:
 		case <-ctx.Done():
-			return missing, ctx.Err()
+			return missing, errors.Join(ctx.Err(), none)
 		case <-changed:
 		}
 	}
@@ -251,11 +253,11 @@ func lacking(m answer.Lacking) string {
 }
 
 // noReport returns why nothing is known of any link.
-func noReport() string {
+func noReport() error {
 	if running("ibnetworkd") {
-		return "ibnetworkd has not reported yet"
+		return errors.New("ibnetworkd has not reported yet")
 	}
-	return errNotRunning.Error()
+	return errNotRunning
 }
 
 // noGID is why a link whose state is right is not online, and gidInterval how

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/backoff"
 	"ibnetworkd/link"
 )
 
@@ -190,7 +191,7 @@ func (h *delays) hasten(key string, now time.Time) {
 		t = t.Add(min(settle<<min(x.events, 16), x.wait))
 	}
 	if now.Before(t) {
-		x.next = sooner(x.next, t)
+		x.next = backoff.Sooner(x.next, t)
 		return
 	}
 	delete(h.m, key)

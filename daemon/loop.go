@@ -6,6 +6,7 @@ import (
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
 
+	"ibnetworkd/internal/backoff"
 	"ibnetworkd/link"
 )
 
@@ -50,9 +51,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		resetTimer(port, time.Until(d.ports.Add(d.portWait()))) // a wake-up for something else does not put it off
 		next := d.delayed.next()
 		if d.reportDirty {
-			next = sooner(next, d.reportNext)
+			next = backoff.Sooner(next, d.reportNext)
 		}
-		next = sooner(sooner(sooner(sooner(next, d.recordNext), d.readNext), d.settled), alive)
+		next = backoff.Sooner(backoff.Sooner(backoff.Sooner(backoff.Sooner(next, d.recordNext), d.readNext), d.settled), alive)
 		if !next.IsZero() {
 			resetTimer(retry, time.Until(next))
 		} else {
@@ -102,14 +103,6 @@ func (d *Daemon) alive() (again time.Time) {
 		d.notify(sd.SdNotifyWatchdog)
 	}
 	return d.reported.Add(d.cfg.Watchdog / 2)
-}
-
-// sooner is the earlier of two times, of which a zero one is none.
-func sooner(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 func resetTimer(t *time.Timer, d time.Duration) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"ibnetworkd/internal/backoff"
 	"ibnetworkd/link"
 )
 
@@ -66,7 +67,7 @@ func (d *Daemon) settle(ns *[]link.Notice, now time.Time) {
 		}
 		d.settling[n] = since
 		if end := since.Add(settleNotice); now.Before(end) {
-			d.settled = sooner(d.settled, end)
+			d.settled = backoff.Sooner(d.settled, end)
 			return true
 		}
 		return false

@@ -69,3 +69,11 @@ func (p *Pause) Wait(ctx context.Context) bool {
 	}
 	return ctx.Err() == nil
 }
+
+// Sooner is the earlier of two times, of which a zero one is none.
+func Sooner(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

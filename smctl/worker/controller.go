@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/backoff"
 	"ibnetworkd/smctl"
 )
 
@@ -348,7 +349,7 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 				if !now.Before(e.retry) {
 					c.read(ctx, g, e)
 				} else {
-					next = first(next, e.retry)
+					next = backoff.Sooner(next, e.retry)
 				}
 			}
 			switch {
@@ -378,12 +379,12 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 		if e.port.Policy.Manage != smctl.ManageNo || e.worker.Override == smctl.OverrideStart {
 			c.inspect(ctx, g, e, now)
 			if e.again.After(now) && e.bar != nil && *e.bar != smctl.BarNone && !e.final {
-				next = first(next, e.again)
+				next = backoff.Sooner(next, e.again)
 			}
 		}
 		e.worker.Change = change(e, now)
 		if e.settled.After(now) {
-			next = first(next, e.settled)
+			next = backoff.Sooner(next, e.settled)
 		}
 		for range 4 { // an action leads to at most one further decision
 			in := smctl.Input{Now: now, Policy: e.port.Policy, Port: e.inspected(), Answer: e.answer, Worker: e.worker,
@@ -396,9 +397,9 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 				break
 			}
 		}
-		next = first(next, e.dec.Until)
+		next = backoff.Sooner(next, e.dec.Until)
 	}
-	return first(next, c.publish(now))
+	return backoff.Sooner(next, c.publish(now))
 }
 
 // unasked reports whether the daemon neither runs a worker for the port nor was asked to:
@@ -406,14 +407,6 @@ func (c *Controller) decide(ctx context.Context) (next time.Time) {
 func (e *entry) unasked() bool {
 	return e.worker.State == smctl.WorkerInactive && e.worker.Override == smctl.OverrideNone && e.given.Settings == "" && !e.busy &&
 		(e.port.Policy.Manage == smctl.ManageNo || !e.port.Present)
-}
-
-// first is the earlier of two times, of which zero is none.
-func first(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // follow requests the changes of units while a worker runs or may be run.

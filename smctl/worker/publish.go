@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/backoff"
 	"ibnetworkd/smctl"
 )
 
@@ -33,9 +34,7 @@ func (c *Controller) publish(now time.Time) (end time.Time) {
 			s.NextCheck = time.Time{}
 		}
 		if m, ok := smctl.MasterOf(e.port.Port, e.dec.Phase, e.answer, now); ok {
-			if until := e.answer.At.Add(smctl.MasterLife); end.IsZero() || until.Before(end) {
-				end = until
-			}
+			end = backoff.Sooner(end, e.answer.At.Add(smctl.MasterLife))
 			s.Master = &smctl.Master{GUID: m.GUID.String(), LID: uint16(m.LID), Priority: m.Priority, State: m.State.String(), Node: m.Node}
 		}
 		out = append(out, s)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"ibnetworkd/internal/cli"
 	"ibnetworkd/sm/engine"
 )
 
@@ -64,7 +65,7 @@ func printStatus(out io.Writer, xs []*engine.Snapshot) {
 				line("Last sweep", "the first is running")
 			} else {
 				line("Last sweep", "%s ago, %s, %d SMPs in %s%s", time.Since(l.At).Round(time.Second), l.Kind, l.SMPs,
-					l.Duration.Round(time.Microsecond), reason(l.Reason))
+					l.Duration.Round(time.Microsecond), cli.Parens(l.Reason))
 			}
 			for _, d := range x.Drained {
 				line("Drained", "%s", d.Words())
@@ -89,11 +90,4 @@ func untrusted(m *engine.Manager) string {
 		return ""
 	}
 	return ", not trusted: " + m.Problem
-}
-
-func reason(s string) string {
-	if s == "" {
-		return ""
-	}
-	return " (" + s + ")"
 }

@@ -194,3 +194,11 @@ func wrapArgs(c *cobra.Command) {
 		wrapArgs(sub)
 	}
 }
+
+// Parens is a remark that follows a word, or "".
+func Parens(remark string) string {
+	if remark == "" {
+		return ""
+	}
+	return " (" + remark + ")"
+}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/cli"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
 	"ibnetworkd/units"
@@ -104,7 +105,7 @@ func (w *walker) answers() bool {
 		w.fail(name, link.CodeNoSM, "ibnetctl sm status "+w.name(), "%s; %s", at, sm.Reason)
 	default:
 		w.warn(name, "", fmt.Sprintf("query it: sudo ibnetctl diagnose %s", w.name()),
-			"%s; the subnet manager at LID %d was not queried%s", at, uint16(p.SMLID), parens(asked.Not))
+			"%s; the subnet manager at LID %d was not queried%s", at, uint16(p.SMLID), cli.Parens(asked.Not))
 	}
 	failed := w.checks[len(w.checks)-1].Result == Fail
 	if sm := w.sm(); sm != nil && sm.FileProblem != "" {
@@ -119,13 +120,6 @@ func (w *walker) smAlso(sm *smctl.Status) string {
 		return ""
 	}
 	return "; " + sm.Reason
-}
-
-func parens(s string) string {
-	if s == "" {
-		return ""
-	}
-	return " (" + s + ")"
 }
 
 // Master names a subnet manager: host, port GUID, LID and priority.

@@ -23,11 +23,6 @@ const (
 	maxFunction = 100
 )
 
-// longFiles are files of more than maxFile lines, with the reason.
-var longFiles = map[string]string{
-	"sm/route/route_test.go": "one table of fabrics for all engines, and the second, naive checker",
-}
-
 // longFunctions are functions of more than maxFunction lines outside of tests, as
 // file:name, with the reason. A test may be one long table or one long story.
 var longFunctions = map[string]string{
@@ -89,7 +84,7 @@ func sources(t *testing.T, f func(path string, text []byte)) {
 // TestShape keeps lines, files and functions of Go short enough to review, and lines and
 // files of C. A line with a raw string literal may be longer: it cannot be broken.
 func TestShape(t *testing.T) {
-	files, functions := map[string]bool{}, map[string]bool{}
+	functions := map[string]bool{}
 	sources(t, func(path string, text []byte) {
 		ext := filepath.Ext(path)
 		if ext != ".go" && ext != ".c" && ext != ".h" {
@@ -97,9 +92,7 @@ func TestShape(t *testing.T) {
 		}
 		lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
 		if len(lines) > maxFile {
-			if files[path] = true; longFiles[path] == "" {
-				t.Errorf("%s: %d lines, at most %d: split it by subject", path, len(lines), maxFile)
-			}
+			t.Errorf("%s: %d lines, at most %d: split it by subject", path, len(lines), maxFile)
 		}
 		for i, l := range lines {
 			if n := len([]rune(l)); n > maxColumns && !strings.Contains(l, "`") {
@@ -129,11 +122,6 @@ func TestShape(t *testing.T) {
 			}
 		}
 	})
-	for path := range longFiles {
-		if !files[path] {
-			t.Errorf("%s is short enough: remove it from longFiles", path)
-		}
-	}
 	for name := range longFunctions {
 		if !functions[name] {
 			t.Errorf("%s is short enough: remove it from longFunctions", name)

@@ -3,6 +3,7 @@ package route_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"ibnetworkd/lab/gen"
@@ -147,5 +148,50 @@ func TestPatchedParts(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func blocks(a, b [][]uint8) (n int) {
+	for s := range a {
+		for i := 0; i < len(a[s]); i += 64 {
+			e := min(i+64, len(a[s]))
+			if !slices.Equal(a[s][i:e], b[s][i:e]) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// After a link between two switches is cut, and after it is back, only a small
+// part of the tables changes.
+func TestIncremental(t *testing.T) {
+	f := gen.LIDs(gen.FatTree2(36, 6), 0)
+	before, _ := route.Build(f, route.Options{})
+	all := 0
+	for range before.LFT {
+		all += (len(before.LFT[0]) + 63) / 64
+	}
+	rnd := rand.New(rand.NewPCG(5, 5))
+	c := cut(f, rnd, 1)
+	after, _ := route.Build(c, route.Options{Previous: before.LFT})
+	allPairs(t, c, after, 5)
+	entries := 0
+	for s := range after.LFT {
+		for i := range after.LFT[s] {
+			if after.LFT[s][i] != before.LFT[s][i] {
+				entries++
+			}
+		}
+	}
+	back, _ := route.Build(f, route.Options{Previous: after.LFT})
+	allPairs(t, f, back, 5)
+	t.Logf("of %d blocks a cut changes %d (%d entries), its repair %d", all, blocks(before.LFT, after.LFT), entries,
+		blocks(after.LFT, back.LFT))
+	if n := blocks(before.LFT, after.LFT); n == 0 || n > all/2 || entries > 40 {
+		t.Errorf("a cut changes %d of %d blocks, %d entries", n, all, entries)
+	}
+	if n := blocks(after.LFT, back.LFT); n == 0 {
+		t.Errorf("a link that came back is not used")
 	}
 }

@@ -74,18 +74,12 @@ func TestAddressTableIsWatched(t *testing.T) {
 	testkit.WriteFile(t, table, "n1 10.0.0.1/24\n")
 	next("a table that comes", "10.0.0.1/24")
 	testkit.WriteFile(t, table+".new", "n1 10.0.0.2/24\n")
-	if err := os.Rename(table+".new", table); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Rename(table+".new", table))
 	next("a table in its place", "10.0.0.2/24")
 	other := filepath.Join(root, "srv/addresses")
 	testkit.WriteFile(t, other, "n1 10.0.0.3/24\n")
-	if err := os.Remove(table); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/srv/addresses", table); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Remove(table))
+	testkit.NoError(t, os.Symlink("/srv/addresses", table))
 	next("a link", "10.0.0.3/24")
 	testkit.WriteFile(t, other, "n1 10.0.0.4/24\n")
 	next("the file behind a link", "10.0.0.4/24")

@@ -14,12 +14,8 @@ import (
 // that they write it, also in a directory that comes later.
 func TestBeside(t *testing.T) {
 	root := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "run/systemd/netif/links"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(root, "run/NetworkManager"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.MkdirAll(filepath.Join(root, "run/systemd/netif/links"), 0o755))
+	testkit.NoError(t, os.MkdirAll(filepath.Join(root, "run/NetworkManager"), 0o755))
 	got := make(chan int, 100)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
@@ -43,9 +39,7 @@ func TestBeside(t *testing.T) {
 		t.Helper()
 		tmp := filepath.Join(root, "tmp")
 		testkit.WriteFile(t, tmp, text)
-		if err := os.Rename(tmp, filepath.Join(root, name)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.Rename(tmp, filepath.Join(root, name)))
 	}
 	const mine = "ADMIN_STATE=configured\nNETWORK_FILE=/etc/systemd/network/a.network\n"
 	// The watch begins some time after the call.
@@ -69,9 +63,7 @@ func TestBeside(t *testing.T) {
 		t.Fatalf("link %d, want 4", i)
 	}
 	// NetworkManager starts later.
-	if err := os.Mkdir(filepath.Join(root, "run/NetworkManager/devices"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(filepath.Join(root, "run/NetworkManager/devices"), 0o755))
 	for deadline := time.Now().Add(5 * time.Second); len(got) == 0 && time.Now().Before(deadline); {
 		write("run/NetworkManager/devices/6", "[device]\nmanaged=true\n")
 		time.Sleep(time.Millisecond)
@@ -79,23 +71,17 @@ func TestBeside(t *testing.T) {
 	if i := next(); i != 6 {
 		t.Fatalf("link %d, want 6", i)
 	}
-	if err := os.Remove(filepath.Join(root, "run/NetworkManager/devices/6")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Remove(filepath.Join(root, "run/NetworkManager/devices/6")))
 	if i := next(); i != 6 {
 		t.Fatalf("link %d, want 6", i)
 	}
 	// The directory of systemd-networkd is removed and made again.
 	links := filepath.Join(root, "run/systemd/netif/links")
-	if err := os.RemoveAll(links); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.RemoveAll(links))
 	if i := next(); i != 99 {
 		t.Fatalf("link %d, want 99", i)
 	}
-	if err := os.Mkdir(links, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(links, 0o755))
 	for deadline := time.Now().Add(5 * time.Second); len(got) == 0 && time.Now().Before(deadline); {
 		write("run/systemd/netif/links/8", mine)
 		time.Sleep(time.Millisecond)

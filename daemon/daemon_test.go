@@ -48,9 +48,7 @@ func TestLoop(t *testing.T) {
 
 		// An edit does what it says.
 		r.f.set("10.ibnetwork", strings.ReplaceAll(unit0, "10.0.0.1/24", "10.0.0.2/24"))
-		if err := r.Reload(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, r.Reload(t.Context()))
 		if got := strings.Join(sys.take(), "\n"); got != "ip address delete 10.0.0.1/24 dev ib0\n"+
 			"ip address add 10.0.0.2/24 broadcast 10.0.0.255 dev ib0" {
 			t.Errorf("ops of the edit:\n%s", got)
@@ -399,9 +397,7 @@ func TestReportCannotBeWritten(t *testing.T) {
 			n.full = full
 			n.mu.Unlock()
 			r.f.set("10.ibnetwork", strings.ReplaceAll(unit0, "10.0.0.1/24", fmt.Sprintf("10.0.0.%d/24", i+2)))
-			if err := r.Reload(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, r.Reload(t.Context()))
 			rest()
 		}
 		if c := strings.Count(r.log.String(), "no space left"); c != 2 {
@@ -423,9 +419,7 @@ func TestReportCannotBeWritten(t *testing.T) {
 // BenchmarkEdit is one edited address among 320 links, without the kernel.
 func BenchmarkEdit(b *testing.B) {
 	dir := b.TempDir()
-	if err := os.MkdirAll(filepath.Join(dir, units.Dirs[0]), 0o755); err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoError(b, os.MkdirAll(filepath.Join(dir, units.Dirs[0]), 0o755))
 	write := func(i, host int) {
 		text := fmt.Sprintf("[Match]\nName=ib%d\n[Network]\nAddress=10.%d.%d.%d/24\n", i, i/200, i%200, host)
 		testkit.WriteFile(b, filepath.Join(dir, units.Dirs[0], fmt.Sprintf("%03d.ibnetwork", i)), text)
@@ -436,25 +430,19 @@ func BenchmarkEdit(b *testing.B) {
 	}
 	sys := system(b, n)
 	store, err := NewStore(b.TempDir())
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoError(b, err)
 	dirs := NewUnitDirs(dir)
 	dirs.SetWatching(nil)
 	d := New(Config{System: sys, Store: store, Load: dirs.Load})
 	if d.rec, err = store.LoadRecord(); err != nil {
 		b.Fatal(err)
 	}
-	if err := d.cycle(b.Context(), everything); err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoError(b, d.cycle(b.Context(), everything))
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		write(7, 2+i%100)
 		dirs.MarkChanged(filepath.Join(dir, units.Dirs[0], "007.ibnetwork"))
-		if err := d.cycle(b.Context(), Scope{Reload: true}); err != nil {
-			b.Fatal(err)
-		}
+		testkit.NoError(b, d.cycle(b.Context(), Scope{Reload: true}))
 	}
 }
 
@@ -482,14 +470,10 @@ func TestLookForTheNewUnit(t *testing.T) {
 	f := &files{m: map[string]string{"10.ibnetwork": "[Match]\nName=ib0\n[RoCE]\nVersion=2\n"}}
 	d := New(Config{System: sys, Store: &notes{}, Load: f.load})
 	d.rec = &link.Record{}
-	if err := d.cycle(t.Context(), everything); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.cycle(t.Context(), everything))
 	f.set("10.ibnetwork", "[Match]\nName=ib0\n[RoCE]\nPFC=3\n")
 	sys.units = nil
-	if err := d.cycle(t.Context(), Scope{Reload: true}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.cycle(t.Context(), Scope{Reload: true}))
 	if len(sys.units) == 0 || sys.units[0] != "PFC 1000" {
 		t.Errorf("looked for %q", sys.units)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/nl"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 )
 
@@ -65,40 +66,28 @@ func TestClassify(t *testing.T) {
 func TestStore(t *testing.T) {
 	dir := t.TempDir()
 	s, err := NewStore(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := NewStore(dir); !errors.Is(err, ErrRunning) {
 		t.Errorf("a second daemon: %v", err)
 	}
 	rec := &link.Record{Links: []*link.LinkRecord{{Ifindex: 4, Name: "ib0"}}}
-	if err := s.SaveRecord(rec); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.SaveRecord(rec))
 	rep := link.Report{Links: []link.Status{{Name: "ib0", State: link.StateConfigured}, {Name: "ib1"}}, Problems: []string{"a:1:1: odd"}}
 	all := func(string) bool { return true }
-	if err := s.SaveReport(rep, all); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.SaveReport(rep, all))
 	got, err := ReadReport(dir)
 	if err != nil || len(got.Links) != 2 || got.Links[0].State != link.StateConfigured || len(got.Problems) != 1 {
 		t.Errorf("report %+v, %v", got, err)
 	}
 	// One link changed, one gone.
 	rep.Links = []link.Status{{Name: "ib0", State: link.StateFailed}}
-	if err := s.SaveReport(rep, func(n string) bool { return n == "ib0" }); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.SaveReport(rep, func(n string) bool { return n == "ib0" }))
 	if got, _ := ReadReport(dir); len(got.Links) != 1 || got.Links[0].State != link.StateFailed {
 		t.Errorf("report %+v", got)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Close())
 	s, err = NewStore(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if r, err := s.LoadRecord(); err != nil || len(r.Links) != 1 {
 		t.Errorf("record %+v, %v", r, err)
 	}
@@ -106,9 +95,7 @@ func TestStore(t *testing.T) {
 		t.Error("the report of the earlier run is still there")
 	}
 	// A torn or foreign record: nothing is ours, and it is reported.
-	if err := os.WriteFile(filepath.Join(dir, RecordFile), []byte(`{"schema":1,"lin`), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(dir, RecordFile), []byte(`{"schema":1,"lin`), 0o644))
 	if r, err := s.LoadRecord(); err == nil || r == nil || len(r.Links) != 0 {
 		t.Errorf("torn record: %+v, %v", r, err)
 	}

@@ -30,9 +30,7 @@ func TestEdits(t *testing.T) {
 	touch := func(path, text string) {
 		t.Helper()
 		if text == "" {
-			if err := os.Remove(path); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.Remove(path))
 		} else {
 			testkit.WriteFile(t, path, text)
 		}
@@ -71,12 +69,8 @@ func TestEdits(t *testing.T) {
 	check("the drop-in is removed", "reload: /etc/p.conf")
 	edits.Files(nil)
 	check("nothing waits")
-	if err := os.Remove(main); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/dev/null", main); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Remove(main))
+	testkit.NoError(t, os.Symlink("/dev/null", main))
 	dirs.MarkChanged(main)
 	edits.Units()
 	check("a mask", main)

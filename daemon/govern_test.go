@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ibnetworkd/daemon/plan"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -120,13 +121,9 @@ func TestOneGovernor(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			synctest.Wait()
 			snap, err := sys.Observe(everything, Needs{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			rec, err := n.LoadRecord()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			once := plan.Make(plan.Input{Snapshot: snap, Units: r.f.load(), Record: rec}).Governing
 			if got := words(r.governing); got != step.want {
 				t.Errorf("%s: the daemon has\n%s\nwant\n%s", step.name, got, step.want)

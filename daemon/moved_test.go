@@ -10,6 +10,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/rtnl"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/link/cardstate"
 )
@@ -46,9 +47,7 @@ func (*moving) Ready() {}
 // nothing is done within a minute of a change.
 func nothing(t *testing.T, r *rig, when string, done func() []string, change func()) {
 	t.Helper()
-	if err := r.ask(t.Context(), func(context.Context) error { change(); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, r.ask(t.Context(), func(context.Context) error { change(); return nil }))
 	r.Wake(Scope{All: true})
 	time.Sleep(time.Minute)
 	synctest.Wait()
@@ -85,28 +84,24 @@ func TestBackBeforeTheLook(t *testing.T) {
 			r := startWith(t, Config{System: sys, Events: sys}, &notes{}, &files{m: map[string]string{
 				"10.ibnetwork": "[Match]\nName=ib0\n[Network]\nAddress=10.0.0.1/24\n"}}, func(w func(Scope)) { sys.wake = w })
 			sys.take()
-			if err := r.ask(t.Context(), func(context.Context) error {
+			testkit.NoError(t, r.ask(t.Context(), func(context.Context) error {
 				sys.change(func(s *link.Snapshot) {
 					l := &s.Links[0]
 					l.Flags &^= link.FlagUp | link.FlagLowerUp
 					l.Addresses, l.Routes = nil, nil
 				})
 				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 			if late {
 				r.Wake(Scope{All: true})
 				time.Sleep(time.Second)
 				synctest.Wait()
 			}
-			if err := r.ask(t.Context(), func(context.Context) error {
+			testkit.NoError(t, r.ask(t.Context(), func(context.Context) error {
 				sys.events.Moved = []link.MoveEvent{{Index: 10, Name: "ib0", NSID: 3}}
 				sys.events.link(10)
 				return nil
-			}); err != nil {
-				t.Fatal(err)
-			}
+			}))
 			r.Wake(Scope{Events: true})
 			time.Sleep(time.Minute)
 			synctest.Wait()
@@ -131,9 +126,7 @@ func TestNamespaceOfVLANEnds(t *testing.T) {
 		rec := &link.Record{Schema: link.RecordSchema,
 			Moved: []link.Moved{{Made: link.Made{Kind: "vlan", Name: "v7", On: 50}, NSID: 3}}}
 		n := &notes{}
-		if err := n.SaveRecord(rec); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, n.SaveRecord(rec))
 		r := startWith(t, Config{System: sys}, n, &files{m: map[string]string{
 			"10.ibnetwork": "[Match]\nName=eth0\n[VLAN]\nId=7\nName=v7\n"}}, func(func(Scope)) {})
 		if why := r.link("eth0").Reason(); why.Code != link.CodeMoved {
@@ -165,10 +158,8 @@ func TestMovedOn(t *testing.T) {
 				s.Namespaces, s.Moved = []link.Namespace{{Path: "/run/netns/job", ID: 3}}, []link.MovedLink{there}
 			})
 			n := &notes{}
-			if err := n.SaveRecord(&link.Record{Moved: []link.Moved{{Made: made, NSID: 3, Namespace: "/run/netns/job", Index: 21,
-				PKey: 0x8001}}}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, n.SaveRecord(&link.Record{Moved: []link.Moved{{Made: made, NSID: 3, Namespace: "/run/netns/job", Index: 21,
+				PKey: 0x8001}}}))
 			r := startWith(t, Config{System: sys}, n, &files{m: map[string]string{
 				"10.ibnetwork": "[Match]\nName=ib0\n[Partition]\nPartitionKey=0x8001\nNetworkNamespace=job\n"}}, func(func(Scope)) {})
 			sys.take()
@@ -185,9 +176,7 @@ func TestMovedOn(t *testing.T) {
 			} else {
 				lost()
 			}
-			if err := r.Reconfigure(t.Context(), "ib0"); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, r.Reconfigure(t.Context(), "ib0"))
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			if got := strings.Join(sys.take(), "\n"); !strings.Contains(got, "name ib0.8001 type ipoib") ||
@@ -213,9 +202,7 @@ func TestOtherNamespaceIsRecorded(t *testing.T) {
 		})
 		n := &notes{}
 		before := link.Moved{Made: made, NSID: 3, Namespace: "/run/netns/a", Index: 21, Tag: tag}
-		if err := n.SaveRecord(&link.Record{Moved: []link.Moved{before}}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, n.SaveRecord(&link.Record{Moved: []link.Moved{before}}))
 		tried := false
 		sys.fail = func(op link.Op) error {
 			if m, ok := link.Sent(op); ok {
@@ -285,9 +272,7 @@ func TestBondGoesBeforeItsSlave(t *testing.T) {
 // port is the one whose GUID it has.
 func TestPortOfChildWithoutParent(t *testing.T) {
 	hw, err := ib.ParseHWAddr("80:00:00:49:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:df")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	o := &Observer{root: t.TempDir(), static: map[int]staticLink{}}
 	s := &link.Snapshot{Devices: []link.Device{{Name: "mlx5_0", Driver: "mlx5_core",
 		Ports: []link.Port{{Num: 1, GUID: 1}, {Num: 2, GUID: hw.GUID()}}}}}

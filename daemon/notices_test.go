@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 )
 
@@ -18,9 +19,7 @@ func TestUnmatchedWhileCardChanges(t *testing.T) {
 	unmatched := func() bool {
 		return slices.ContainsFunc(d.notices(), func(n link.Notice) bool { return n.Code == link.CodeUnmatched })
 	}
-	if err := d.cycle(t.Context(), everything); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.cycle(t.Context(), everything))
 	d.report.Notices = nil
 	d.ongoing["change"] = ongoingOp{queued: true}
 	if unmatched() {
@@ -43,9 +42,7 @@ func TestUnmatchedIsReportedOnce(t *testing.T) {
 		f := &files{m: map[string]string{"10.ibnetwork": "[Match]\nName=nosuch\n[Network]\nAddress=10.0.0.1/24\n"}}
 		d := New(Config{System: system(t, 1), Store: &notes{}, Load: f.load})
 		d.rec = &link.Record{}
-		if err := d.cycle(t.Context(), everything); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, d.cycle(t.Context(), everything))
 		d.report.Notices = nil
 		d.ongoing["change"] = ongoingOp{queued: true}
 		if got := d.notices(); len(got) > 0 {

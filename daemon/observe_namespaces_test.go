@@ -10,6 +10,7 @@ import (
 
 	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/rtnl"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 )
 
@@ -23,9 +24,7 @@ func netns(t *testing.T, root, path string) *os.File {
 	if err == nil {
 		err = os.Symlink(fmt.Sprintf("/proc/%d/fd/%d", os.Getpid(), f.Fd()), at)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return f
 }
 
@@ -35,9 +34,7 @@ func netns(t *testing.T, root, path string) *os.File {
 func TestNamespaceWithNumberOfTheLast(t *testing.T) {
 	kerneltest.Isolate(t)
 	rt, err := rtnl.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = rt.Close() }()
 	// end waits until the numbers of namespaces are free.
 	end := func(f *os.File) {
@@ -66,9 +63,7 @@ func TestNamespaceWithNumberOfTheLast(t *testing.T) {
 			ns := netns(t, root, path)
 			number := func(f *os.File) int {
 				t.Helper()
-				if err := rt.NumberNamespace(int(f.Fd())); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, rt.NumberNamespace(int(f.Fd())))
 				id, err := rt.NamespaceID(int(f.Fd()))
 				if err != nil || id < 0 {
 					t.Fatal(id, err)

@@ -12,6 +12,7 @@ import (
 	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/procsys"
 	"ibnetworkd/internal/kernel/rtnl"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 )
 
@@ -22,9 +23,7 @@ func TestNeighborsOfTheNextUnit(t *testing.T) {
 			"LinkLayerAddress=80:00:00:48:fe:80:00:00:00:00:00:00:00:02:c9:03:00:0a:bc:de\n"}}
 	d := New(Config{System: system(t, 1), Store: &notes{}, Load: f.load})
 	d.rec = &link.Record{}
-	if err := d.cycle(t.Context(), everything); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.cycle(t.Context(), everything))
 	s := *d.snap
 	l := s.Links[0]
 	if d.needs(everything).Neighbors(&s, &l) {
@@ -49,18 +48,14 @@ func TestObserveNeighbors(t *testing.T) {
 		}
 	}
 	rt, err := rtnl.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = rt.Close() }()
 	o, va := &Observer{rt: rt}, kerneltest.InterfaceIndex("va")
 	s := &link.Snapshot{Links: []link.Link{{Index: kerneltest.InterfaceIndex("vb"), Name: "vb"}, {Index: va, Name: "va"}}}
 	want := func(*link.Snapshot, *link.Link) bool { return true }
 	observe := func(sc Scope) {
 		t.Helper()
-		if err := o.observeNeighbors(s, sc, want); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, o.observeNeighbors(s, sc, want))
 	}
 	observe(Scope{RDMA: true})
 	n := s.Links[1].Neighbors
@@ -82,9 +77,7 @@ func TestObserveNeighbors(t *testing.T) {
 func TestSysctlsOfTheRecord(t *testing.T) {
 	d := New(Config{System: system(t, 1), Store: &notes{}, Load: (&files{}).load})
 	d.rec = &link.Record{}
-	if err := d.cycle(t.Context(), everything); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.cycle(t.Context(), everything))
 	l := &d.snap.Links[0]
 	if d.needs(everything).Sysctls != nil {
 		t.Error("settings are read for nothing")
@@ -105,9 +98,7 @@ func TestSysctlsAtReload(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(file, []byte("0\n"), 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	const key = "ipv4/arp_ignore"
 	s := &link.Snapshot{Links: []link.Link{{Index: 5, Name: "ib0", Sysctl: map[string]string{key: "1"}}}}
 	w := Needs{Sysctls: func(*link.Snapshot, *link.Link) []string { return []string{key} }}

@@ -12,6 +12,7 @@ import (
 	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/nl"
 	"ibnetworkd/internal/kernel/rtnl"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -33,9 +34,7 @@ func TestObserveNextHops(t *testing.T) {
 		ip(c)
 	}
 	rt, err := rtnl.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = rt.Close() }()
 	set := (&files{m: map[string]string{"10.ibnetwork": "[Match]\nName=va\n[NextHop]\nId=20\nGroup=99\n" +
 		"[Route]\nDestination=10.9.0.0/16\nNextHop=8\n"}}).load()
@@ -47,9 +46,7 @@ func TestObserveNextHops(t *testing.T) {
 	}
 	o, va := &Observer{rt: rt}, kerneltest.InterfaceIndex("va")
 	s := &link.Snapshot{Links: []link.Link{{Index: va, Name: "va"}}}
-	if err := o.observeNextHops(s, want); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, o.observeNextHops(s, want))
 	var got []string
 	for _, n := range s.NextHops {
 		got = append(got, n.String())
@@ -58,9 +55,7 @@ func TestObserveNextHops(t *testing.T) {
 		s.NextHops[2].Family != 6 || s.NextHops[1].Proto != 12 || s.NextHops[0].Proto != 0 {
 		t.Errorf("read: %s", text)
 	}
-	if err := o.observeRoutes(s); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, o.observeRoutes(s))
 	hops := map[uint32]uint8{}
 	for _, l := range s.Links {
 		for _, r := range l.Routes {
@@ -80,9 +75,7 @@ func TestNextHopsAreFollowed(t *testing.T) {
 	f := &files{m: map[string]string{"10.ibnetwork": "[Match]\nName=ib0\n[NextHop]\nId=7\n"}}
 	d := New(Config{System: system(t, 1), Store: &notes{}, Load: f.load})
 	d.rec = &link.Record{}
-	if err := d.cycle(t.Context(), everything); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.cycle(t.Context(), everything))
 	if w := d.needs(Scope{Routes: true}); !w.Routes || !w.NextHops[7] {
 		t.Errorf("%+v", w)
 	}

@@ -9,14 +9,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 // The diagram in docs/architecture.md has the methods that a cycle calls, in their order.
 func TestPageHasCycle(t *testing.T) {
 	page, err := os.ReadFile("../docs/architecture.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	_, diagram, _ := strings.Cut(string(page), "```\n udev")
 	diagram, _, _ = strings.Cut(diagram, "```")
 	var drawn []string
@@ -24,9 +24,7 @@ func TestPageHasCycle(t *testing.T) {
 		drawn = append(drawn, m[1])
 	}
 	file, err := parser.ParseFile(token.NewFileSet(), "cycle.go", nil, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	methods := map[string]bool{}
 	for _, d := range file.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil && f.Name.Name != "timed" { // which runs what it is given

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/units"
 )
 
@@ -30,9 +31,7 @@ func TestUnitDirs(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
 			for n := range 400 {
 				dir := dirs[r.IntN(len(dirs))]
-				if err := os.MkdirAll(dir, 0o755); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, os.MkdirAll(dir, 0o755))
 				name := fmt.Sprintf("%d.ibnetwork", r.IntN(4))
 				if filepath.Ext(dir) == ".d" {
 					name = fmt.Sprintf("%d.conf", r.IntN(3))
@@ -43,23 +42,15 @@ func TestUnitDirs(t *testing.T) {
 					_ = os.Remove(p)
 				case 1:
 					_ = os.Remove(p)
-					if err := os.Symlink("/dev/null", p); err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, os.Symlink("/dev/null", p))
 				case 2:
 					_ = os.Remove(p)
 					target := filepath.Join(root, "target")
-					if err := os.WriteFile(target, fmt.Appendf(nil, "[Match]\nName=t%d\n", n), 0o644); err != nil {
-						t.Fatal(err)
-					}
-					if err := os.Symlink(target, p); err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, os.WriteFile(target, fmt.Appendf(nil, "[Match]\nName=t%d\n", n), 0o644))
+					testkit.NoError(t, os.Symlink(target, p))
 				default:
 					_ = os.Remove(p)
-					if err := os.WriteFile(p, fmt.Appendf(nil, "[Match]\nName=ib%d\nBad=%d\n", n, n), 0o644); err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, os.WriteFile(p, fmt.Appendf(nil, "[Match]\nName=ib%d\nBad=%d\n", n, n), 0o644))
 				}
 				u.MarkChanged(p)
 				if r.IntN(3) == 0 {
@@ -95,16 +86,12 @@ func text(s *units.Set) (out []string) {
 func TestLongUnit(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, units.Dirs[0])
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.MkdirAll(dir, 0o755))
 	line := append(bytes.Repeat([]byte("#"), 1<<16-1), '\n')
 	for size, used := range map[int]bool{9 << 20: true, units.MaxFile + 1: false} {
 		text := append([]byte("[Match]\nName=ib0\n"), bytes.Repeat(line, size/len(line))...)
 		text = append(text, "[Link]\nMTUBytes=2044\n"...)
-		if err := os.WriteFile(filepath.Join(dir, "1.ibnetwork"), text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(filepath.Join(dir, "1.ibnetwork"), text, 0o644))
 		set := NewUnitDirs(root).Load()
 		if ok := len(set.Units) == 1 && set.Units[0].Link.MTUBytes.V.Bytes == 2044; ok != used || used != (len(set.Problems) == 0) {
 			t.Errorf("%d bytes: %d units, %v", len(text), len(set.Units), set.Problems)

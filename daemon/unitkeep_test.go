@@ -22,9 +22,7 @@ func unitDir(t *testing.T) (root, dir string) {
 	t.Helper()
 	root = t.TempDir()
 	dir = filepath.Join(root, units.Dirs[0])
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.MkdirAll(dir, 0o755))
 	return root, dir
 }
 
@@ -32,12 +30,8 @@ func unitDir(t *testing.T) (root, dir string) {
 func noDescriptors(t *testing.T) (again func()) {
 	t.Helper()
 	var old unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: old.Max}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &old))
+	testkit.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 0, Max: old.Max}))
 	again = func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &old) }
 	t.Cleanup(again)
 	return again
@@ -58,9 +52,7 @@ func TestFullDescriptorTable(t *testing.T) {
 		testkit.WriteFile(t, main, strings.ReplaceAll(unit0, "10.0.0.1/24", "10.0.0.2/24"))
 		again := noDescriptors(t)
 		for range 3 {
-			if err := r.Reload(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, r.Reload(t.Context()))
 			time.Sleep(10 * time.Minute)
 		}
 		synctest.Wait()
@@ -134,9 +126,7 @@ func TestProblemsAreReported(t *testing.T) {
 		changes, cancel := r.Subscribe()
 		reload := func(want ...string) {
 			t.Helper()
-			if err := r.Reload(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, r.Reload(t.Context()))
 			got := r.Report().Problems
 			ok := len(got) == len(want)
 			for i := range got {
@@ -184,9 +174,7 @@ func TestProblemsAreReported(t *testing.T) {
 				t.Errorf("the log lacks %q:\n%s", want, log)
 			}
 		}
-		if err := os.Remove(main); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.Remove(main))
 		reload()
 		if ops := strings.Join(sys.take(), "\n"); !strings.Contains(ops, "ip address delete 10.0.0.1/24 dev ib0") {
 			t.Errorf("a removed unit: %s", ops)
@@ -221,9 +209,7 @@ func TestLastGoodOverRestart(t *testing.T) {
 	testkit.WriteFile(t, main, "")
 	testkit.WriteFile(t, drop, "[Netw")
 	testkit.WriteFile(t, filepath.Join(dir, "30.ibnetwork"), "[Matc")
-	if err := os.Remove(filepath.Join(dir, "20.ibnetwork")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Remove(filepath.Join(dir, "20.ibnetwork")))
 	for _, first := range []bool{true, false, false} {
 		set := u.Load()
 		if !first {
@@ -258,12 +244,8 @@ func TestPipeInPlace(t *testing.T) {
 	testkit.WriteFile(t, p, unit0)
 	u := NewUnitDirs(root)
 	u.Load()
-	if err := os.Remove(p); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mkfifo(p, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Remove(p))
+	testkit.NoError(t, unix.Mkfifo(p, 0o644))
 	done := make(chan *units.Set, 1)
 	go func() {
 		u.MarkChanged(p)

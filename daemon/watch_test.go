@@ -22,9 +22,7 @@ import (
 func watchUnits(t *testing.T, u *UnitDirs, wake func()) {
 	t.Helper()
 	run, err := u.Watch(slog.New(slog.DiscardHandler), wake)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	testkit.Run(t, run)
 }
 
@@ -41,14 +39,10 @@ func TestWatchUnits(t *testing.T) {
 	write := func(name, text string) {
 		t.Helper()
 		p := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.MkdirAll(filepath.Dir(p), 0o755))
 		// As editors do: another file, then a rename.
 		testkit.WriteFile(t, p+".tmp~", text)
-		if err := os.Rename(p+".tmp~", p); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.Rename(p+".tmp~", p))
 	}
 	for _, step := range []struct {
 		name string
@@ -134,14 +128,10 @@ func (quietSocket) Close() error { return nil }
 // asked for only when a device appears.
 func TestLateSource(t *testing.T) {
 	poll, err := nl.NewPoller()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = poll.Close() }()
 	var pipe [2]int
-	if err := unix.Pipe(pipe[:]); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, unix.Pipe(pipe[:]))
 	defer func() { _, _ = unix.Close(pipe[0]), unix.Close(pipe[1]) }()
 	if _, err := unix.Write(pipe[1], []byte("x")); err != nil { // there is always something to read
 		t.Fatal(err)
@@ -183,9 +173,7 @@ func TestLateSource(t *testing.T) {
 			if w.sources[0].socket != nil {
 				// For the next case: the poller knows a descriptor once.
 				fd, err := unix.Dup(pipe[0])
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				_ = unix.Close(pipe[0])
 				pipe[0] = fd
 			}

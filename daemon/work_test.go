@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/daemon/card"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
 	"ibnetworkd/units"
@@ -174,9 +175,7 @@ func TestSlowCardEdited(t *testing.T) {
 		f := &files{m: map[string]string{"10.ibnetwork": slowUnit}}
 		r := launchSlow(t, sys, n, f)
 		f.set("10.ibnetwork", "[Match]\nName=ib0\n[Network]\nAddress=10.0.0.9/24\n")
-		if err := r.Reload(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, r.Reload(t.Context()))
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		s := r.link("ib0")
@@ -409,9 +408,7 @@ func TestSlowCardEnds(t *testing.T) {
 			}
 			// All three are ours, so that they go with the unit.
 			f.set("10.ibnetwork", "")
-			if err := r.Reload(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, r.Reload(t.Context()))
 			time.Sleep(2 * time.Minute)
 			synctest.Wait()
 			if n := addresses(r, "ib0"); n != 0 {

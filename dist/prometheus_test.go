@@ -15,9 +15,7 @@ import (
 func exprs(t *testing.T) []string {
 	t.Helper()
 	text, err := Files.ReadFile("prometheus/ibnetworkd.dashboard.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var board struct {
 		Panels []struct {
 			ID      int
@@ -25,9 +23,7 @@ func exprs(t *testing.T) []string {
 			Targets []struct{ Expr string }
 		}
 	}
-	if err := json.Unmarshal(text, &board); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(text, &board))
 	var out []string
 	ids := map[int]bool{}
 	for _, p := range board.Panels {
@@ -49,9 +45,7 @@ func exprs(t *testing.T) []string {
 func TestNamesOfMetrics(t *testing.T) {
 	doc := testkit.ReadFile(t, "../docs/metrics.md")
 	rules, err := Files.ReadFile("prometheus/ibnetworkd.rules.yml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	// Counters of the adapter, named as in sysfs (drivers/infiniband/core/sysfs.c).
 	hardware := map[string]bool{}
 	for _, n := range strings.Fields("symbol_error link_error_recovery link_downed port_rcv_errors port_rcv_data port_xmit_data") {

@@ -21,9 +21,7 @@ func TestLimits(t *testing.T) {
 	}
 	for _, name := range names {
 		text, err := fs.ReadFile(Files, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for _, key := range []string{"MemoryMax", "TasksMax", "LimitNOFILE"} {
 			if !regexp.MustCompile(`(?m)^` + key + `=\d`).Match(text) {
 				t.Errorf("%s: %s= is missing", name, key)
@@ -40,9 +38,7 @@ func TestLimits(t *testing.T) {
 func TestDev(t *testing.T) {
 	for _, name := range []string{"ibnetworkd.service", "ibnetsm@.service"} {
 		text, err := fs.ReadFile(Files, "systemd/"+name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for _, line := range []string{"PrivateDevices=yes", "BindReadOnlyPaths=" + umad.Dev + ":" + umad.HostDev + ":norbind",
 			"DevicePolicy=closed", "DeviceAllow=char-infiniband_mad rw"} {
 			if !strings.Contains("\n"+string(text), "\n"+line+"\n") {
@@ -84,13 +80,9 @@ func TestExposure(t *testing.T) {
 		"ibnetworkd-wait-online@.service": "1.2", "ibnetworkd-metrics.service": "0.5", "ibnetworkd-chrony.service": "1.3",
 	} {
 		text, err := fs.ReadFile(Files, "systemd/"+name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		file := filepath.Join(dir, name)
-		if err := os.WriteFile(file, text, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(file, text, 0o644))
 		out, err := exec.Command("systemd-analyze", "security", "--no-pager", "--offline=true", file).Output()
 		m := regexp.MustCompile(`Overall exposure level for \S+: (\d+\.\d)`).FindSubmatch(out)
 		if m == nil {
@@ -117,9 +109,7 @@ func TestOwnProgramsOnly(t *testing.T) {
 	exec := regexp.MustCompile(`(?m)^Exec\w+=[-@:+!|]*(\S+)`)
 	for _, name := range names {
 		text, err := fs.ReadFile(Files, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for _, m := range exec.FindAllStringSubmatch(string(text), -1) {
 			if !strings.HasPrefix(m[1], "/usr/sbin/ibnet") && !strings.HasPrefix(m[1], "/usr/bin/ibnet") &&
 				!strings.HasPrefix(m[1], "/usr/lib/systemd/") && !strings.Contains(string(text), "\nConditionPathExists="+m[1]+"\n") {

@@ -20,9 +20,7 @@ func TestVersionsGrow(t *testing.T) {
 		}
 	}
 	script, err := filepath.Abs("version.sh")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	dir := t.TempDir()
 	day := 0
 	git := func(args ...string) {
@@ -41,9 +39,7 @@ func TestVersionsGrow(t *testing.T) {
 	version := func() string {
 		t.Helper()
 		out, err := exec.Command(script, dir).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return strings.TrimSpace(string(out))
 	}
 	if v := version(); v != "0.0~devel" {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ibnetworkd/internal/testkit"
 )
 
 // What cannot be is refused with a sentence that names the limit.
@@ -91,9 +93,7 @@ func TestNetCheck(t *testing.T) {
 func TestCheckUnits(t *testing.T) {
 	root := t.TempDir()
 	for _, u := range []string{"net.service", "tty@.service"} {
-		if err := linkFile("check_test.go", filepath.Join(root, "lib/systemd/system", u)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, linkFile("check_test.go", filepath.Join(root, "lib/systemd/system", u)))
 	}
 	for unit, ok := range map[string]bool{
 		"net.service": true, "tty@1.service": true, "own.service": true, "nosuch.service": false, "other@1.service": false,
@@ -113,13 +113,9 @@ func TestFirstFailed(t *testing.T) {
 		t.Errorf("got %q of none", got)
 	}
 	for i, name := range []string{"c", "a", "b"} {
-		if err := post(dir, failedPrefix+name, ""); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, post(dir, failedPrefix+name, ""))
 		at := time.Unix(1000+int64(i), 0)
-		if err := os.Chtimes(filepath.Join(dir, failedPrefix+name), at, at); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.Chtimes(filepath.Join(dir, failedPrefix+name), at, at))
 	}
 	if got := firstFailed(dir); got != "c" {
 		t.Errorf("got %q", got)

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
@@ -31,9 +32,7 @@ func TestTopology(t *testing.T) {
 		b.Take(fmt.Sprintf("ib%d", hosts-1), "10.9.0.2/24")
 		a.Ping("10.9.0.2")
 		found, err := fabric.ReadText("ibnetdiscover", strings.NewReader(g.Exec("ibnetdiscover", "-C", "swib0")))
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		if len(found.Nodes) != len(f.Nodes) || found.Links() != f.Links() {
 			g.Errorf("found %d nodes and %d links, want %d and %d", len(found.Nodes), found.Links(), len(f.Nodes), f.Links())
 		}
@@ -86,9 +85,7 @@ func TestLinkSpeeds(t *testing.T) {
 			}
 			out := g.Exec("ibnetdiscover", "-C", "swib0")
 			found, err := fabric.ReadText("ibnetdiscover", strings.NewReader(out))
-			if err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, err)
 			seen := 0
 			for _, p := range found.Ports {
 				if p.Peer == fabric.None {
@@ -535,9 +532,7 @@ func testVirtualFunctions(t *testing.T, c lab.Config) {
 			g.Errorf("ip does not show the GUID:\n%s", out)
 		}
 		target, err := os.Readlink(pf + "/virtfn1")
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		name := target[strings.LastIndex(target, "/")+1:]
 		g.Write(drv+"/unbind", name)
 		g.Write(drv+"/bind", name)

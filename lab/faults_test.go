@@ -9,6 +9,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/umad"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 	"ibnetworkd/sm/mad"
 )
@@ -27,9 +28,7 @@ type asker struct {
 func newAsker(g *lab.G) *asker {
 	g.Helper()
 	p, err := umad.Open(g.Context(), "umad0")
-	if err != nil {
-		g.Fatal(err)
-	}
+	testkit.NoError(g, err)
 	a := &asker{g: g, port: p, agents: map[mad.Class]uint32{}, lids: map[string]ib.LID{}}
 	for class, qpn := range map[mad.Class]uint32{mad.ClassSubnLID: 0, mad.ClassPerf: 1, mad.ClassVendor1: 1} {
 		if a.agents[class], err = p.Register(umad.Agent{QPN: qpn, Class: uint8(class), Version: 1}); err != nil {
@@ -66,9 +65,7 @@ func (a *asker) send(to string, c mad.Class, m mad.Method, attr mad.AttrID, time
 		}
 		mad.SetMKey(&b, 0)
 	}
-	if err := a.port.Send(&umad.Packet{Agent: a.agents[c], Timeout: timeout, Addr: addr, MAD: b[:]}); err != nil {
-		a.g.Fatal(err)
-	}
+	testkit.NoError(a.g, a.port.Send(&umad.Packet{Agent: a.agents[c], Timeout: timeout, Addr: addr, MAD: b[:]}))
 }
 
 // answer sends a question and gives its answer, nil if none came in the time.
@@ -77,9 +74,7 @@ func (a *asker) answer(to string, c mad.Class, attr mad.AttrID, timeout time.Dur
 	a.send(to, c, mad.MethodGet, attr, timeout)
 	for {
 		var k umad.Packet
-		if err := a.port.Recv(&k); err != nil {
-			a.g.Fatal(err)
-		}
+		testkit.NoError(a.g, a.port.Recv(&k))
 		var b mad.Buf // a question comes back as its header alone
 		copy(b[:], k.MAD)
 		// The upper half is the kernel's. Refusals of what was sent without a timeout come too.
@@ -389,9 +384,7 @@ func TestSwitchFaults(t *testing.T) {
 			if b == nil {
 				a.g.Fatal("no PortInfo of adapter 1")
 			}
-			if err := pi.Decode(mad.SMPData(b)[:]); err != nil {
-				a.g.Fatal(err)
-			}
+			testkit.NoError(a.g, pi.Decode(mad.SMPData(b)[:]))
 			return pi
 		}
 		downed := func() string { return g.Exec("perfquery", "-C", "swib0", strconv.Itoa(int(a.lids["h1"])), "1") }

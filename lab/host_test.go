@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 func TestKernelErrors(t *testing.T) {
@@ -46,9 +48,7 @@ func TestCpio(t *testing.T) {
 	c.dir("/dev")
 	c.char("/dev/console", 5, 1)
 	c.file("/init", 0o755, []byte("#!/bin/sh\n"))
-	if err := c.close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.close())
 	if b.Len()%4 != 0 || !bytes.HasPrefix(b.Bytes(), []byte("070701")) {
 		t.Errorf("%d bytes, beginning %q", b.Len(), b.Bytes()[:6])
 	}
@@ -76,9 +76,7 @@ Ca	1 "H-0000000000000020"		# "host"
 [1](21) 	"S-0000000000000010"[1]		# lid 2 lmc 0 "spine" lid 1 4xQDR
 `
 	got, err := Topology("t", text)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	want := []string{
 		"switch 0 8 guid=0000000000000010 desc=spine",
 		"add 0 ports=1 guid=0000000000000020 desc=host",

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 // A guest with Installed has what install.sh installs, programs and documentation
@@ -16,9 +18,7 @@ import (
 func TestInstalled(t *testing.T) {
 	bin, to := t.TempDir(), t.TempDir()
 	for _, p := range Programs {
-		if err := os.WriteFile(filepath.Join(bin, filepath.Base(p)), []byte("#!/bin/sh\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(filepath.Join(bin, filepath.Base(p)), []byte("#!/bin/sh\n"), 0o755))
 	}
 	cmd := exec.Command("../dist/install.sh")
 	cmd.Env = append(os.Environ(), "DESTDIR="+to, "BIN="+bin, "PREFIX=/usr", "LIB=/usr/lib")
@@ -41,9 +41,7 @@ func TestInstalled(t *testing.T) {
 		want[strings.Replace("/"+name, "/usr/lib/systemd/system/", unitPlace+"/", 1)] = s
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	got := installedFiles()
 	if w, g := slices.Sorted(maps.Keys(want)), slices.Sorted(maps.Keys(got)); !slices.Equal(w, g) {
 		t.Errorf("got  %q\nwant %q", g, w)

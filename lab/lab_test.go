@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 )
 
@@ -277,9 +278,7 @@ const innerVar = "IBNETLAB_INNER"
 func inner(t *testing.T) (cmd *exec.Cmd, tmp, logs string) {
 	t.Helper()
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	tmp, logs = t.TempDir(), t.TempDir()
 	cmd = exec.Command(self, "-test.run=^"+t.Name()+"$", "-test.v")
 	cmd.Env = append(os.Environ(), innerVar+"=1", "TMPDIR="+tmp, "IBNET_LAB_LOGS="+logs)
@@ -303,9 +302,7 @@ func TestOrphan(t *testing.T) {
 		t.Skip("boots a guest")
 	}
 	cmd, tmp, logs := inner(t)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	waitUntil(t, "the guest is at work", func() bool {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/build"
 )
 
@@ -17,9 +18,7 @@ func TestModuleBuilds(t *testing.T) {
 		t.Skip("builds kernels where there are none")
 	}
 	b, err := build.New(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, kernel := range map[string]func() (*build.Kernel, error){
 		"UML":         func() (*build.Kernel, error) { return b.Kernel(t.Context(), build.UML) },
 		"Debian 6.1":  func() (*build.Kernel, error) { return b.DebianKernel(t.Context(), "6.1") },
@@ -31,9 +30,7 @@ func TestModuleBuilds(t *testing.T) {
 				unavailable(t, err)
 			}
 			ko, err := b.Module(t.Context(), k, "swib", SwibSource())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if w, err := os.ReadFile(filepath.Join(filepath.Dir(ko), build.Warnings)); err == nil {
 				t.Errorf("%s:\n%s", k.Release, w)
 			}
@@ -47,9 +44,7 @@ func TestModuleStyle(t *testing.T) {
 		t.Skip("builds a kernel where there is none")
 	}
 	b, err := build.New(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	k, err := b.Kernel(t.Context(), build.UML)
 	if err != nil {
 		unavailable(t, err)

@@ -18,7 +18,7 @@ import (
 func tree(t *testing.T, root string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
-	if err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+	testkit.NoError(t, filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -31,9 +31,7 @@ func tree(t *testing.T, root string) map[string]string {
 		}
 		files[p[len(root):]] = fmt.Sprintf("%v, %d bytes, changed %v", i.Mode(), i.Size(), i.ModTime())
 		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return files
 }
 
@@ -52,9 +50,7 @@ func userlandStays(t *testing.T, c Config) {
 	body := func(g *G) {
 		for _, f := range []string{changed, cut} {
 			h, err := os.OpenFile(f, os.O_WRONLY|os.O_APPEND, 0)
-			if err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, err)
 			if _, err := h.WriteString("# a guest was here\n"); err != nil {
 				g.Error(err)
 			}
@@ -87,16 +83,12 @@ func userlandStays(t *testing.T, c Config) {
 		t.Skip("boots a guest")
 	}
 	b, err := build.New(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	root, err := b.Rootfs(t.Context())
 	if errors.Is(err, build.ErrUnavailable) {
 		unavailable(t, err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	texts := map[string]string{}
 	for _, f := range []string{changed, cut, deleted, mode} {
 		text := testkit.ReadFile(t, root+f)

@@ -28,9 +28,7 @@ func TestReadmeExample(t *testing.T) {
 	}
 	// Below the module, and out of the way of patterns such as ./... elsewhere.
 	dir, err := os.MkdirTemp("testdata", "mine-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
 			t.Error(err)

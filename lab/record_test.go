@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/rtnl"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/timeline"
 )
 
@@ -97,9 +98,7 @@ func TestRDMALinks(t *testing.T) {
 // recorded is what this guest has recorded so far.
 func recorded(g *G) []timeline.Record {
 	f, err := os.Open(shareDir + recordFile)
-	if err != nil {
-		g.Fatal(err)
-	}
+	testkit.NoError(g, err)
 	defer f.Close()
 	return timeline.Read(f, "")
 }
@@ -110,9 +109,7 @@ func TestClock(t *testing.T) {
 	c := Config{HCAs: -1, Env: []string{timelineVar + "=1"}}
 	body := func(g *G) {
 		tv := unix.NsecToTimeval(time.Now().Add(100 * time.Second).UnixNano())
-		if err := unix.Settimeofday(&tv); err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, unix.Settimeofday(&tv))
 		set := time.Now()
 		g.WaitFor(20*time.Second, func() string {
 			if recs := recorded(g); slices.ContainsFunc(recs, func(r timeline.Record) bool { return r.Trip > 0 && r.At.After(set) }) {
@@ -132,9 +129,7 @@ func TestClock(t *testing.T) {
 	now, err := os.Stat(filepath.Join(g.Dir, "out/now"))
 	recs := g.records("")
 	g.Wait(t)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	i := slices.IndexFunc(recs, func(r timeline.Record) bool { return r.Row == "now" })
 	if i < 0 {
 		t.Fatalf("no mark in %v", recs)
@@ -154,9 +149,7 @@ func TestPingingLoss(t *testing.T) {
 		h := g.Host("a")
 		ignore := func(v string) (before time.Time) {
 			before = time.Now()
-			if err := h.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/icmp_echo_ignore_all", []byte(v), 0o644) }); err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, h.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/icmp_echo_ignore_all", []byte(v), 0o644) }))
 			return before
 		}
 		const interval = 50 * time.Millisecond

@@ -28,24 +28,16 @@ func TestPlantedBugs(t *testing.T) {
 			c := Config{HCAs: -1, AllowKernelErrors: true}
 			if InGuest() {
 				Run(t, c, func(g *G) {
-					if err := loadModule(shareDir+"/bin/bug.ko", "kind="+tc.kind); err != nil {
-						g.Fatal(err)
-					}
+					testkit.NoError(g, loadModule(shareDir+"/bin/bug.ko", "kind="+tc.kind))
 				})
 				return
 			}
 			b, err := build.New(t.Output())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			k, err := b.Kernel(t.Context(), build.Sanitize)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			ko, err := b.Module(t.Context(), k, "bug", os.DirFS("testdata/bug"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			c.Bins = []string{ko}
 			g := Boot(t, c)
 			g.follow(t, "")

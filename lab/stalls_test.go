@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ibnetworkd/internal/testkit"
 )
 
 // What a guest's end says of its test includes when it was not let run.
@@ -43,14 +45,10 @@ func TestStalls(t *testing.T) {
 	}
 	before, _ := os.ReadFile(filepath.Join(g.Dir, stallsFile)) // of its own
 	const stall = 1500 * time.Millisecond
-	if err := syscall.Kill(machine, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, syscall.Kill(machine, syscall.SIGSTOP))
 	time.Sleep(stall)
 	_ = syscall.Kill(machine, syscall.SIGCONT)
-	if err := os.WriteFile(filepath.Join(g.Dir, "out/resumed"), before, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(g.Dir, "out/resumed"), before, 0o644))
 	<-g.done
 	said := g.stalls()
 	g.Wait(t)

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 )
 
 func sample(t testing.TB) *Snapshot {
@@ -41,9 +42,7 @@ func sample(t testing.TB) *Snapshot {
 func encode(t testing.TB, s *Snapshot) []byte {
 	t.Helper()
 	b, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return b
 }
 
@@ -58,9 +57,7 @@ func decode(b []byte) (*Snapshot, error) {
 func TestSnapshotRoundTrip(t *testing.T) {
 	want := sample(t)
 	got, err := decode(encode(t, want))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if d := cmp.Diff(want, got, cmp.AllowUnexported(ib.HWAddr{}), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}),
 		cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -105,9 +102,7 @@ func FuzzDecodeSnapshot(f *testing.F) {
 func FuzzDecodeRecord(f *testing.F) {
 	r := &Record{Links: []*LinkRecord{{Ifindex: 4, Name: "ib0", Addresses: []Address{{Prefix: netip.MustParsePrefix("10.0.0.1/8")}}}}}
 	b, err := r.Encode()
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, err)
 	f.Add(b)
 	f.Add([]byte(`{"schema":1,"links":[null,{"child":true}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -3,6 +3,8 @@ package link
 import (
 	"slices"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 // What was moved for a unit is known by what was read there: found, deleted there, or of a
@@ -54,9 +56,7 @@ func TestMovedInOldRecord(t *testing.T) {
 	r, err := DecodeRecord([]byte(`{"schema":1,"moved":[{"kind":"vlan","name":"v7","on":9,"nsid":5}],
 		"away":[{"kind":"ipoib","name":"ib0.8001","on":7,"namespace":"/run/netns/job","pkey":"0x8001","id":3,"index":21},
 		{"kind":"ipoib","name":"ib0.8002","on":7,"namespace":"/run/netns/job","pkey":"0x8002"}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	want := []Moved{{Made: Made{"vlan", "v7", 9}, NSID: 5},
 		{Made: Made{"ipoib", "ib0.8001", 7}, NSID: 3, Namespace: "/run/netns/job", PKey: 0x8001, Index: 21},
 		{Made: Made{"ipoib", "ib0.8002", 7}, Namespace: "/run/netns/job", PKey: 0x8002}}
@@ -64,9 +64,7 @@ func TestMovedInOldRecord(t *testing.T) {
 		t.Errorf("%+v", r.Moved)
 	}
 	b, err := r.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if again, err := DecodeRecord(b); err != nil || !slices.Equal(again.Moved, want) {
 		t.Errorf("%s: %v", b, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/units"
 )
 
@@ -77,17 +78,11 @@ func TestOps(t *testing.T) {
 			}
 			s := forOps(t, op)
 			before, err := json.Marshal(s)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			m := NewModel(s)
-			if err := m.Apply(op); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, m.Apply(op))
 			after, err := json.Marshal(m.Snapshot())
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			_, dns := op.(SetDNS) // it is the record that has it
 			if changed := string(before) != string(after); changed == dns {
 				t.Errorf("changes the model: %v", changed)
@@ -108,9 +103,7 @@ func TestRecordOps(t *testing.T) {
 				len(e.Addresses)+len(e.Routes)+len(e.Neighbors)+len(e.NextHops)+len(e.Tokens) == 0 && e.DNS == nil && e.AskedMTU == 0
 		})
 		b, err := r.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return string(b)
 	}
 	undo := map[string]Op{}

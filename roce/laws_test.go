@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -318,9 +319,7 @@ func randomUnit(t *testing.T, r *rand.Rand, used map[string]bool) string {
 func FuzzState(f *testing.F) {
 	_, st := system()
 	b, err := json.Marshal(st)
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, err)
 	f.Add(b)
 	f.Add([]byte(`{"links":{"2":{"dcb":{}}}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -332,9 +331,7 @@ func FuzzState(f *testing.F) {
 		u := unit(t, "[Port]\nType=eth\n[RoCE]\nVersion=2\nPFC=3\nETS=0:100\nBufferSize=0:1000\nTrust=dscp\n[VirtualFunctions]\n"+
 			"NodeGUID=auto\nLinkState=enable\n")
 		before, err := json.Marshal(st)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for _, i := range []int{2, 3} {
 			run(s, st, i, u)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -20,13 +21,9 @@ func TestRecorded(t *testing.T) {
 	}
 	want := run(s, st, 2, u).ops
 	text, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	back := &link.Snapshot{}
-	if err := errors.Join(json.Unmarshal(text, back), back.Check()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(json.Unmarshal(text, back), back.Check()))
 	if diff := cmp.Diff(want, run(back, back.Card, 2, u).ops); diff != "" || len(want) == 0 {
 		t.Errorf("recorded (-want +got):\n%s", diff)
 	}

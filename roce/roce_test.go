@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -495,13 +496,9 @@ func TestEmptyTrustTable(t *testing.T) {
 	l := st.Links[2]
 	l.DCB.DCBX, l.DCB.Trust = new(DCBXHost|DCBXIEEE), []units.Trust{}
 	text, err := json.Marshal(st)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	back := &State{}
-	if err := json.Unmarshal(text, back); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(text, back))
 	if diff := cmp.Diff([]string{"dcb apptrust set dev eth0 order dscp"}, run(s, back, 2, unit(t, "[RoCE]\nTrust=dscp\n")).ops); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

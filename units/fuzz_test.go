@@ -23,9 +23,7 @@ func corpusTexts(t testing.TB) (out []string) {
 	files, _ := filepath.Glob("testdata/load/*.txtar")
 	for _, file := range files {
 		a, err := txtar.ParseFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for _, x := range a.Files {
 			out = append(out, string(x.Data))
 		}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/fstest"
 
+	"ibnetworkd/internal/testkit"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 )
@@ -51,9 +53,7 @@ func TestLoadGolden(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			a, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			set := Load(treeOf(t, a))
 			var problems, skipped, printed bytes.Buffer
 			for _, p := range set.Problems {
@@ -87,9 +87,7 @@ func TestLoadGolden(t *testing.T) {
 					}
 				}
 				a.Files = keep
-				if err := os.WriteFile(file, txtar.Format(a), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, os.WriteFile(file, txtar.Format(a), 0o644))
 				return
 			}
 			want := map[string]string{}

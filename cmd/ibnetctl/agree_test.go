@@ -47,9 +47,7 @@ func TestNoBusAgrees(t *testing.T) {
 	)
 	a := &app{root: t.TempDir()}
 	store, err := daemon.NewStore(filepath.Join(a.root, stateDir))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = store.Close() }()
 	now := link.Snapshot{Schema: 1, Devices: []link.Device{
 		{Name: "mlx5_0", Driver: "mlx5_core", Ports: []link.Port{{Num: 1, GUID: 1,
@@ -110,13 +108,9 @@ func TestNoBusAgrees(t *testing.T) {
 		files.Unlock()
 		c := now
 		sys.snap.Store(&c)
-		if err := d.Reload(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, d.Reload(t.Context()))
 		rec, err := a.record()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		var daemonSays, ibnetctlSays []string
 		for _, p := range *does.Load() {
 			daemonSays = append(daemonSays, fmt.Sprintf("%s: %s %s", p.Port, p.Policy.Manage, p.Policy.Unit))

@@ -63,12 +63,8 @@ func TestVerifyExamples(t *testing.T) {
 		root := t.TempDir()
 		put := func(path, example string) {
 			path = filepath.Join(root, path)
-			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, testkit.ReadFile(t, dir+example), 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+			testkit.NoError(t, os.WriteFile(path, testkit.ReadFile(t, dir+example), 0o644))
 		}
 		name := filepath.Base(f)
 		put("etc/systemd/network/"+name, name)

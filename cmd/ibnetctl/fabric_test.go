@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
@@ -140,13 +141,9 @@ func TestTopologyFiles(t *testing.T) {
 	dir := t.TempDir()
 	for name, begin := range map[string]string{"x.svg": "<svg ", "x.dot": "graph subnet {", "x.txt": "2 adapters"} {
 		o := topologyOptions{file: filepath.Join(dir, name)}
-		if err := o.check(false); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, o.check(false))
 		var b bytes.Buffer
-		if err := (&app{out: &b, err: io.Discard}).showTopology(o, viewOf(activeFabric(gen.Pair()))); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, (&app{out: &b, err: io.Discard}).showTopology(o, viewOf(activeFabric(gen.Pair()))))
 		text, err := os.ReadFile(o.file)
 		if err != nil || !strings.HasPrefix(string(text), begin) || b.Len() > 0 {
 			t.Errorf("%s: %v, %.60q, and printed %q", name, err, text, b.String())
@@ -194,9 +191,7 @@ func TestTopologySpeed(t *testing.T) {
 	f := activeFabric(gen.FatTree3(18, 12, 9))
 	for _, o := range []topologyOptions{{}, {svg: true}, {dot: true}, {bad: true}} {
 		begin := time.Now()
-		if err := (&app{out: io.Discard, err: io.Discard, width: 160}).showTopology(o, viewOf(f)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, (&app{out: io.Discard, err: io.Discard, width: 160}).showTopology(o, viewOf(f)))
 		took := time.Since(begin)
 		t.Logf("%+v: %v", o, took)
 		if took > 5*time.Second {

@@ -8,6 +8,7 @@ import (
 
 	"ibnetworkd/cmd/ibnetctl/diagnose"
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -29,9 +30,7 @@ func sample() capture {
 // diagnosing end, and are the same each time.
 func FuzzCapture(f *testing.F) {
 	b, err := json.Marshal(sample())
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, err)
 	f.Add(b)
 	f.Add([]byte("{}"))
 	f.Add([]byte(`{"ibnetctl_capture":1,"snapshot":{"schema":1}}`))
@@ -51,9 +50,7 @@ func FuzzCapture(f *testing.F) {
 			s := newSystem(c.Snapshot, units.Load(capturedRoots(c.Units)), rec)
 			found := diagnose.Run(diagnose.Input{Snapshot: s.snap, Report: s.report(), Units: s.set, Missing: missing(c.Modules)}, "")
 			b, err := json.Marshal([]any{s.describe(""), found})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			return string(b)
 		}
 		if a, b := judge(), judge(); a != b {
@@ -68,20 +65,14 @@ func TestHide(t *testing.T) {
 	c := sample()
 	c.Snapshot.Host.Facts.Hostname = "db"
 	b, err := json.MarshalIndent(c, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	b, err = hideIn(b, []string{"addresses", "names"}, c.Snapshot)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if strings.Contains(string(b), "10.1.2.") || !strings.Contains(string(b), `"Hostname": "host"`) {
 		t.Errorf("not hidden:\n%s", b)
 	}
 	h, err := decodeCapture(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	u := units.Load(capturedRoots(h.Units)).Unit("10-ib0")
 	if u == nil || len(u.Problems) > 0 || len(u.Addresses) != 1 || len(u.Routes) != 1 {
 		t.Fatalf("the hidden unit: %+v", u)

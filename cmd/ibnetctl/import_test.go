@@ -147,9 +147,7 @@ func TestImportGroupsReasons(t *testing.T) {
 func TestImportStaysBelowTheRoot(t *testing.T) {
 	root, outside := t.TempDir(), t.TempDir()
 	for _, d := range []string{"etc/network/interfaces.d", "srv/units", "etc/systemd"} {
-		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.MkdirAll(filepath.Join(root, d), 0o755))
 	}
 	write := func(path, text string) {
 		t.Helper()
@@ -157,9 +155,7 @@ func TestImportStaysBelowTheRoot(t *testing.T) {
 	}
 	link := func(target, name string) {
 		t.Helper()
-		if err := os.Symlink(target, filepath.Join(root, name)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.Symlink(target, filepath.Join(root, name)))
 	}
 	write(filepath.Join(outside, "stolen"), "auto ib7\niface ib7 inet static\n  address 10.7.0.1/24\n")
 	write(filepath.Join(root, "srv/ib1"), "auto ib1\niface ib1 inet static\n  address 10.1.0.1/24\n")
@@ -167,9 +163,7 @@ func TestImportStaysBelowTheRoot(t *testing.T) {
 	link(filepath.Join(outside, "stolen"), "etc/network/interfaces.d/a")
 	link("/srv/ib1", "etc/network/interfaces.d/b")
 	link("/srv/units", "etc/systemd/network")
-	if err := unix.Mkfifo(filepath.Join(root, "etc/network/interfaces.d/c"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, unix.Mkfifo(filepath.Join(root, "etc/network/interfaces.d/c"), 0o644))
 	var out bytes.Buffer
 	if code := run(context.Background(), []string{"--root", root, "import", "--write"}, strings.NewReader(""), &out, &out); code != exitOK {
 		t.Errorf("exit %d", code)

@@ -13,6 +13,7 @@ import (
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -80,19 +81,13 @@ func TestImportCheck(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
 			text, err := json.Marshal(capture{Schema: captureSchema, Version: "x", Snapshot: migrating(t), Units: []capturedUnit{}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			from := filepath.Join(dir, "host.json")
 			args := []string{"import", "--check", "--from", from}
-			if err := os.WriteFile(from, text, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.WriteFile(from, text, 0o600))
 			for n, text := range tt.files {
 				p := filepath.Join(dir, n)
-				if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, os.WriteFile(p, []byte(text), 0o600))
 				args = append(args, p)
 			}
 			var out bytes.Buffer

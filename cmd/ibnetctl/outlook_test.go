@@ -26,9 +26,7 @@ func TestWithFiles(t *testing.T) {
 		"10-a.ibnetwork.d/x.conf": "[Link]\nMTUBytes=2000\n", "20-b.ibnetwork": "[Match]\nName=b\n"} {
 		testkit.WriteFile(t, filepath.Join(dir, name), text)
 	}
-	if err := os.Symlink("/dev/null", filepath.Join(dir, "30-c.ibnetwork")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Symlink("/dev/null", filepath.Join(dir, "30-c.ibnetwork")))
 	lib := filepath.Join(root, "usr/lib/systemd/network")
 	testkit.WriteFile(t, filepath.Join(lib, "30-c.ibnetwork"), "[Match]\nName=c\n")
 	a := &app{in: strings.NewReader(""), out: &bytes.Buffer{}, err: &bytes.Buffer{}}
@@ -55,15 +53,11 @@ func TestWithFiles(t *testing.T) {
 // what the workers were given.
 func TestManagerSteps(t *testing.T) {
 	set, err := unitsIn(writeUnit(t, "[Match]\nLinkLayer=InfiniBand\n[SubnetManager]\nManage=auto\nPriority=9\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	snap := &link.Snapshot{Schema: link.SnapshotSchema, Devices: []link.Device{{Name: "mlx5_0", Ports: []link.Port{
 		{Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortActive, Phys: ib.PhysLinkUp, GUID: 0x0002c903000abcde, LID: 1, SMLID: 1}}}}}
 	kept := worker.Dir(t.TempDir())
-	if err := kept.Save(0x0002c903000abcde, worker.Saved{Settings: smctl.Settings(smctl.Policy{Priority: 3})}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, kept.Save(0x0002c903000abcde, worker.Saved{Settings: smctl.Settings(smctl.Policy{Priority: 3})}))
 	sms := []smctl.Status{{PortGUID: "0x0002c903000abcde", IBDevice: "mlx5_0", Port: 1, Phase: "master",
 		Worker: "ibnetsm@0x0002c903000abcde.service", WorkerState: "active",
 		WorkerText: "Master, 2 nodes, no other subnet manager"}}
@@ -73,9 +67,7 @@ func TestManagerSteps(t *testing.T) {
 		t.Errorf("%+v", steps)
 	}
 	none, err := unitsIn(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if steps = outlook(newSystem(snap, none, &link.Record{}), sms, kept, files.Checker{UID: -1}); len(steps) != 1 ||
 		!strings.HasPrefix(steps[0].Command, "systemctl stop ") {
 		t.Errorf("without a unit: %+v", steps)
@@ -100,9 +92,7 @@ func TestManagerSteps(t *testing.T) {
 	}
 	// A port that is gone, or is to be an Ethernet port, has its manager stopped.
 	eth, err := unitsIn(writeUnit(t, "[Match]\nLinkLayer=InfiniBand\n[SubnetManager]\nManage=auto\n[Port]\nType=eth\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for note, sys := range map[string]*system{
 		"makes port mlx5_0/1 an Ethernet port": newSystem(snap, eth, &link.Record{}),
 		"port mlx5_0/1 does not exist":         newSystem(&link.Snapshot{Schema: link.SnapshotSchema}, set, &link.Record{}),
@@ -125,18 +115,14 @@ func writeUnit(t *testing.T, text string) string {
 // configured.
 func TestPlanOfAWaitingLink(t *testing.T) {
 	set, err := unitsIn(writeUnit(t, "[Match]\nName=ib0\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	snap := &link.Snapshot{Schema: link.SnapshotSchema, Devices: []link.Device{{Name: "mlx5_0", Ports: []link.Port{{
 		Num: 1, Layer: ib.LinkLayerInfiniBand, State: ib.PortInit, Phys: ib.PhysLinkUp, GUID: 1, PKeys: []ib.PKey{0xffff}}}}},
 		Links: []link.Link{{Index: 4, Name: "ib0", Type: link.ARPHRDInfiniBand, Kind: "ipoib", Flags: link.FlagUp, MTU: 2044,
 			IPoIB: &link.IPoIB{PKey: 0xffff}, IBDevice: "mlx5_0", Port: 1, Sysctl: map[string]string{}}}}
 	var out bytes.Buffer
 	a := &app{out: &out, err: &out, root: t.TempDir()}
-	if err := a.printPlan(t.Context(), newSystem(snap, set, &link.Record{})); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, a.printPlan(t.Context(), newSystem(snap, set, &link.Record{})))
 	for _, want := range []string{"# waiting: ib0: port mlx5_0/1 is Initializing: no subnet manager", "#   next: ",
 		"\nNothing to do until then.\n"} {
 		if !strings.Contains(out.String(), want) {
@@ -145,13 +131,9 @@ func TestPlanOfAWaitingLink(t *testing.T) {
 	}
 	out.Reset()
 	a.json = true
-	if err := a.printPlan(t.Context(), newSystem(snap, set, &link.Record{})); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, a.printPlan(t.Context(), newSystem(snap, set, &link.Record{})))
 	var got answer.Plan
-	if err := json.Unmarshal(out.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, json.Unmarshal(out.Bytes(), &got))
 	if b := got.Blocked; len(b) != 1 || b[0].On.Link != "ib0" || !b[0].Wait || b[0].Reason.Code != link.CodeNoSM {
 		t.Errorf("blocked are %+v", b)
 	}
@@ -165,9 +147,7 @@ func TestPlanOfAWaitingLink(t *testing.T) {
 	}
 	out.Reset()
 	a.json = false
-	if err := a.printPlan(t.Context(), newSystem(snap, set, &link.Record{})); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, a.printPlan(t.Context(), newSystem(snap, set, &link.Record{})))
 	if text := out.String(); !strings.Contains(text, "ip link set ib1 mtu 2044") || !strings.Contains(text, "# waiting: ib0: ") ||
 		strings.Contains(text, "# waiting: ib1: ") || strings.Contains(text, "Nothing to do") {
 		t.Errorf("beside a link that needs a command:\n%s", text)

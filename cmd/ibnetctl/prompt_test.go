@@ -14,6 +14,7 @@ import (
 
 	"ibnetworkd/cmd/ibnetctl/answer"
 	"ibnetworkd/daemon"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
 	"ibnetworkd/units"
@@ -38,13 +39,9 @@ func TestEditSurvivesCtrlC(t *testing.T) {
 func TestEditChecksThatItMayWrite(t *testing.T) {
 	root := t.TempDir()
 	dir, opened := filepath.Join(root, "etc/systemd/network"), filepath.Join(root, "opened")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.MkdirAll(dir, 0o755))
 	for path, mode := range map[string]os.FileMode{filepath.Dir(root): 0o755, root: 0o777, dir: 0o555} {
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.Chmod(path, mode))
 	}
 	t.Setenv("VISUAL", "touch "+opened+"; true")
 	done := make(chan struct{})
@@ -94,9 +91,7 @@ func TestJudge(t *testing.T) {
 	named := func(names ...string) (g goal) {
 		for _, n := range names {
 			w, err := parseWant(n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			g.links = append(g.links, w)
 		}
 		return g
@@ -201,9 +196,7 @@ func TestJournalRights(t *testing.T) {
 	for said, hint := range map[string]bool{"No journal files were opened due to insufficient permissions.": true,
 		"Failed to open files: Permission denied": true, "Failed to parse timestamp: yesterdy": false} {
 		script := "#!/bin/sh\necho '" + said + "' >&2\nexit 1\n"
-		if err := os.WriteFile(filepath.Join(dir, "journalctl"), []byte(script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(filepath.Join(dir, "journalctl"), []byte(script), 0o755))
 		var out, errs bytes.Buffer
 		code := run(t.Context(), []string{"--root", t.TempDir(), "--no-bus", "logs"}, strings.NewReader(""), &out, &errs)
 		if text := errs.String(); code == exitOK || !strings.Contains(text, said) || strings.Contains(text, journalRights) != hint {
@@ -238,9 +231,7 @@ func TestManagerDetail(t *testing.T) {
 func TestBusThatHangs(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer l.Close()
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path="+path)
 	var out, errs bytes.Buffer

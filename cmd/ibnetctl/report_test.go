@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ibnetworkd/cmd/ibnetctl/report"
+	"ibnetworkd/internal/testkit"
 )
 
 // writeReport writes a report of the sample capture, and of what a daemon said.
@@ -18,19 +19,13 @@ func writeReport(t *testing.T, files map[string]any) string {
 	r := &report.Report{}
 	for name, v := range files {
 		text, err := json.Marshal(v)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		r.Add(name, text)
 	}
 	file := filepath.Join(t.TempDir(), "r.tar.gz")
 	var b bytes.Buffer
-	if err := r.Write(&b, "r", time.Time{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, r.Write(&b, "r", time.Time{}))
+	testkit.NoError(t, os.WriteFile(file, b.Bytes(), 0o600))
 	return file
 }
 
@@ -70,9 +65,7 @@ func TestRecorded(t *testing.T) {
 // What is hidden in one file of a report is hidden by the same in every other.
 func TestHidingAgrees(t *testing.T) {
 	hide, err := newHiding([]string{"all"}, "node07", "0123456789abcdef0123456789abcdef")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	a := hide(`"0x0002c903000abcde" 10.1.2.3 node07`)
 	b := hide("0002:c903:000a:bcde\n10.1.2.3\nnode07 mlx5_0\n")
 	guid, rest, _ := strings.Cut(strings.Trim(a, `"`), `" `)
@@ -93,9 +86,7 @@ func TestHiddenNames(t *testing.T) {
 		{"node07.site.example", "node07.site.example node07 mlx5_0", "host.example host mlx5_0"},
 	} {
 		hide, err := newHiding([]string{"names"}, tc[0], "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if got := hide(tc[1]); got != tc[2] {
 			t.Errorf("%s: %q became %q, not %q", tc[0], tc[1], got, tc[2])
 		}
@@ -106,9 +97,7 @@ func TestHiddenNames(t *testing.T) {
 func TestHiddenHostStaysOne(t *testing.T) {
 	for range 2000 {
 		hide, err := newHiding([]string{"addresses"}, "", "")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if got := hide("10.1.2.3/24"); !strings.HasSuffix(got, ".3/24") {
 			t.Fatalf("10.1.2.3/24 became %s", got)
 		}

@@ -242,9 +242,7 @@ func TestPlanAndVerifyFitTheTerminal(t *testing.T) {
 		"systemctl restart ibnetsm@0x0002c903000abcde.service   " +
 			"# the settings have changed, which the program cannot read while it runs"}, "\n") + "\n"
 	set, err := unitsIn(writeUnit(t, "[Match]\nName=ib0\n[Link]\nMTUBytes=12\n[IPoIB]\nMode=conected\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for i := range set.Problems {
 		set.Problems[i].Pos.File = "/etc/systemd/network/10-ib.ibnetwork"
 	}

@@ -80,9 +80,7 @@ func TestHintsOfManager(t *testing.T) {
 				"how it computes routes: restart it", route.FatTree, "ibnetsm would keep", false, false},
 		} {
 			r, err := liveRoutes(t.Context(), conn, &tt.o, nil, tt.query)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			w := r.hints.words(&r.opt)
 			if !strings.HasPrefix(w, tt.words) || r.Engine != tt.engine || !strings.HasPrefix(r.note, tt.note) || r.hints.known != tt.known ||
 				r.opt.QoS != tt.qos || r.hints.answer(&r.opt).Known != tt.known {
@@ -105,9 +103,7 @@ func TestHintsOfAnEndedManager(t *testing.T) {
 	managedUntil(t, gen.FatTree2(8, 4), engine.Config{Partitions: partition.Default()}, func(t *testing.T, conn probe.Conn, end func()) {
 		end()
 		r, err := liveRoutes(t.Context(), conn, &routesOptions{}, nil, reports())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if w := r.hints.words(&r.opt); !strings.Contains(w, ") does not answer at LID ") || strings.Contains(w, "of this host") {
 			t.Errorf("hints %q", w)
 		}
@@ -120,9 +116,7 @@ func TestQuerySockets(t *testing.T) {
 	serve := func(name, answer string) string {
 		path := filepath.Join(dir, name)
 		l, err := net.Listen("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		l.(*net.UnixListener).SetUnlinkOnClose(false)
 		t.Cleanup(func() { l.Close() })
 		if answer == "" {

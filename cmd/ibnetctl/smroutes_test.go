@@ -145,9 +145,7 @@ func managedUntil(t *testing.T, f *fabric.Fabric, cfg engine.Config, do func(t *
 		s := simfabric.New(f, simfabric.Options{})
 		defer s.Close()
 		tr, err := s.Open(f.Ports[f.SMPort].GUID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); _ = engine.New(tr, cfg).Run(ctx) }()
@@ -155,9 +153,7 @@ func managedUntil(t *testing.T, f *fabric.Fabric, cfg engine.Config, do func(t *
 		defer end()
 		time.Sleep(2 * time.Second)
 		other, err := s.OpenClient(f.Ports[f.EndPorts[len(f.EndPorts)-1]].GUID, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer other.Close()
 		do(t, other, end)
 	})
@@ -168,13 +164,9 @@ func managedUntil(t *testing.T, f *fabric.Fabric, cfg engine.Config, do func(t *
 func TestExplainLive(t *testing.T) {
 	managed(t, gen.FatTree2(8, 4), engine.Config{Partitions: partition.Default()}, func(t *testing.T, conn probe.Conn) {
 		r, err := liveRoutes(t.Context(), conn, &routesOptions{}, nil, reports())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		x, err := explained(t.Context(), conn, r, "H-00001", "H-00010")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if !x.works() || !x.asked || r.Engine == "" || len(x.paths[0].Hops) != 4 {
 			t.Errorf("engine %q (%s), %+v", r.Engine, r.note, x)
 		}
@@ -258,9 +250,7 @@ func TestWhatIfLive(t *testing.T) {
 	f := gen.FatTree2(8, 4)
 	guid := func(name string) ib.GUID {
 		n, err := explain.Nodes(f, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return f.Nodes[n[0]].GUID
 	}
 	for _, tt := range []struct {
@@ -333,9 +323,7 @@ func foretell(t *testing.T, f *fabric.Fabric, cfg engine.Config, drain []ib.GUID
 	}})
 	defer s.Close()
 	tr, err := s.Open(f.Ports[f.SMPort].GUID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	sub := engine.New(tr, cfg)
@@ -349,23 +337,17 @@ func foretell(t *testing.T, f *fabric.Fabric, cfg engine.Config, drain []ib.GUID
 		time.Sleep(5 * time.Second)
 	}
 	conn, err := s.OpenClient(f.Ports[f.EndPorts[len(f.EndPorts)-1]].GUID, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer conn.Close()
 	o := routesOptions{}
 	host := reports(&control.Routing{PortGUID: 7, State: "Master", Engine: route.DOR}, &sub.Snapshot().Routes)
 	r, err := liveRoutes(ctx, conn, &o, nil, host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if w := r.hints.words(&r.opt); r.Engine == "" || !r.hints.known || !strings.HasPrefix(w, words) || words == "" && w != "" {
 		t.Errorf("engine %s, hints %q", r.engineWords(), w)
 	}
 	blind, err := liveRoutes(ctx, conn, &o, nil, reports())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if w := blind.hints.words(&blind.opt); !strings.Contains(w, "answers and is not an ibnetsm of this host: give its files") {
 		t.Errorf("without the manager: %q", w)
 	}
@@ -381,20 +363,14 @@ func foretell(t *testing.T, f *fabric.Fabric, cfg engine.Config, drain []ib.GUID
 		cable = "S-0001[1]" // of a grid that is the one with a switch
 		sw, err = explain.Cable(f, cable)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	c, _, err := whatIf(r, &changes{cut: []string{cable}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	s.ResetCounters()
 	mu.Lock()
 	clear(asked)
 	mu.Unlock()
-	if err := s.Cut(f.Nodes[f.Ports[sw].Node].GUID, f.Ports[sw].Num); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Cut(f.Nodes[f.Ports[sw].Node].GUID, f.Ports[sw].Num))
 	time.Sleep(5 * time.Second)
 	sets := s.Counters().SMPs
 	for a, row := range sub.Snapshot().Routes.SL {
@@ -411,9 +387,7 @@ func foretell(t *testing.T, f *fabric.Fabric, cfg engine.Config, drain []ib.GUID
 		t.Errorf("%d blocks were written, %d foretold", n, c.Blocks)
 	}
 	after, err := liveRoutes(ctx, conn, &o, nil, host)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if n := len(f.Switches) + (len(f.EndPorts)-len(f.Switches))<<cfg.LMC; len(c.After.LFT[0]) < n {
 		t.Errorf("%d LIDs are foretold, there are %d", len(c.After.LFT[0])-1, n)
 	}
@@ -457,9 +431,7 @@ func TestDump(t *testing.T) {
 	}
 	managed(t, gen.FatTree2(8, 4), engine.Config{Partitions: partition.Default()}, func(t *testing.T, conn probe.Conn) {
 		r, err := liveRoutes(t.Context(), conn, &routesOptions{}, nil, reports())
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		var b bytes.Buffer
 		a := &app{out: &b, err: &b}
 		if err := a.dump(t.Context(), conn, &b, "mcfdbs", r); err != nil || b.Len() != 0 {

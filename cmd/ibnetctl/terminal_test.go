@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"ibnetworkd/cmd/ibnetctl/answer"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/smctl"
 )
 
@@ -181,9 +182,7 @@ func entry(unit, transport, msg string) string {
 func TestLogs(t *testing.T) {
 	d := cluster()
 	b, err := aboutOf(d, "ibp3s0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	text := entry("ibnetworkd.service", "stdout", "ibp3s0: pending -> configured link=ibp3s0") +
 		entry("ibnetworkd.service", "stdout", "ibp3s0.8001: pending -> configured link=ibp3s0.8001") +
 		entry("ibnetworkd.service", "stdout", "port mlx5_0/1: Down -> Active ibdev=mlx5_0 port=1") +
@@ -193,9 +192,7 @@ func TestLogs(t *testing.T) {
 		entry("", "kernel", "ibp3s0: multicast join failed") +
 		`{"MESSAGE":[105,98,112,51,115,48,255],"__REALTIME_TIMESTAMP":"1"}` + "\n"
 	var got []string
-	if err := lastEntries(strings.NewReader(text), b, 0, func(e answer.LogEntry) { got = append(got, e.Message) }); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, lastEntries(strings.NewReader(text), b, 0, func(e answer.LogEntry) { got = append(got, e.Message) }))
 	want := []string{"ibp3s0: pending -> configured link=ibp3s0", "port mlx5_0/1: Down -> Active ibdev=mlx5_0 port=1", "swept",
 		"ibp3s0: multicast join failed", "ibp3s0?"}
 	if !slices.Equal(got, want) {
@@ -261,9 +258,7 @@ func TestRemoteArgs(t *testing.T) {
 	if err != nil || len(rest) > 0 {
 		t.Fatal(err, rest)
 	}
-	if err := c.ParseFlags([]string{"-H", "n1,n2", "-i", "ib0", "-i", "ib1", "--timeout", "30", "-q", "--json"}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.ParseFlags([]string{"-H", "n1,n2", "-i", "ib0", "-i", "ib1", "--timeout", "30", "-q", "--json"}))
 	got := fmt.Sprint(remoteArgs(c, []string{"ib2"}))
 	if want := "[ibnetctl wait-online --interface=ib0 --interface=ib1 --json=true --quiet=true --timeout=30s -- ib2]"; got != want {
 		t.Errorf("%s\nwant %s", got, want)

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 // trial makes three files as they are before a trial, changes them, and gives
@@ -15,37 +17,23 @@ func trial(t *testing.T) (dir string, isBack func() bool) {
 	t.Helper()
 	d := t.TempDir()
 	text, link, none := filepath.Join(d, "text"), filepath.Join(d, "link"), filepath.Join(d, "none")
-	if err := os.WriteFile(text, []byte("before"), 0o640); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/dev/null", link); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(text, []byte("before"), 0o640))
+	testkit.NoError(t, os.Symlink("/dev/null", link))
 	var all tried
 	for _, p := range []string{text, link, none} {
 		f, err := former(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		all.Files = append(all.Files, f)
 		if f.Link != "" {
 			os.Remove(p)
 		}
-		if err := os.WriteFile(p, []byte("tried"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(p, []byte("tried"), 0o600))
 	}
 	b, err := json.Marshal(all)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	dir = filepath.Join(d, "try")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, triedJSON), b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(dir, 0o700))
+	testkit.NoError(t, os.WriteFile(filepath.Join(dir, triedJSON), b, 0o600))
 	return dir, func() bool {
 		b, err := os.ReadFile(text)
 		st, serr := os.Stat(text)
@@ -82,15 +70,11 @@ func TestSettleAgain(t *testing.T) {
 	link := filepath.Join(filepath.Dir(dir), "link")
 	// A directory cannot be replaced by a link.
 	os.Remove(link)
-	if err := os.MkdirAll(filepath.Join(link, "x"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.MkdirAll(filepath.Join(link, "x"), 0o755))
 	if done, err := settle(dir, false); done || err == nil {
 		t.Fatalf("%v, %v", done, err)
 	}
-	if err := os.RemoveAll(link); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.RemoveAll(link))
 	if done, err := settle(dir, false); !done || err != nil || !isBack() {
 		t.Errorf("%v, %v, %v", done, err, isBack())
 	}

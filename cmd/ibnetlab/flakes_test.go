@@ -26,9 +26,7 @@ func TestFlakes(t *testing.T) {
 		f.add(e)
 	}
 	var b strings.Builder
-	if err := f.table(&b); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.table(&b))
 	want := [][]string{
 		{"runs", "failed", "shortest", "longest", "test"},
 		{"2", "1", "1.0", "s", "1.0", "s", "TestB"},

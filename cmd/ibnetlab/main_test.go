@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/build"
 )
 
@@ -30,9 +31,7 @@ func TestRootCommand(t *testing.T) {
 	c := rootCommand()
 	c.SetArgs([]string{"--help"})
 	c.SetOut(&out)
-	if err := c.Execute(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.Execute())
 	_, list, _ := strings.Cut(out.String(), "Available Commands:\n")
 	list, _, _ = strings.Cut(list, "\n\n")
 	var names []string
@@ -57,9 +56,7 @@ func TestBuild(t *testing.T) {
 		t.Skip("builds what is not in the cache")
 	}
 	b, err := build.New(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var out bytes.Buffer
 	if err := buildAll(t.Context(), &out, b, false, false); err != nil {
 		if os.Getenv("IBNET_LAB") == "require" {

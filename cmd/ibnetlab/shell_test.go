@@ -133,9 +133,7 @@ func newSession(t *testing.T, how string, args ...string) *session {
 		t.Skip("boots guests")
 	}
 	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	x := &session{terminal: newTerminal(t), t: t, tmp: t.TempDir(), ended: make(chan error, 1)}
 	// A background group may not read: then the terminal was not given back yet.
 	x.cmd = exec.Command("/bin/sh", append([]string{how, `"$@"; echo "ended $?"; until read -r x; do sleep 0.1; done; echo "got $x"; stty -a`,
@@ -143,9 +141,7 @@ func newSession(t *testing.T, how string, args ...string) *session {
 	x.cmd.Env = append(os.Environ(), commandVar+"=1", "TMPDIR="+x.tmp)
 	x.cmd.Stdin, x.cmd.Stdout, x.cmd.Stderr = x.tty, x.tty, x.tty
 	x.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	if err := x.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, x.cmd.Start())
 	x.tty.Close()
 	go func() { x.ended <- x.cmd.Wait() }()
 	t.Cleanup(func() {
@@ -262,10 +258,8 @@ func TestShellKinds(t *testing.T) {
 	star := filepath.Join(dir, "star")
 	testkit.WriteFile(t, star, gen.Text(gen.Star(4, 8)))
 	unit := filepath.Join(dir, "ib0")
-	if err := os.WriteFile(unit, []byte("[Match]\nName=ib0\n[Network]\nAddress=10.9.0.1/24\n[SubnetManager]\nManage=auto\n"+
-		"StartDelaySec=1\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(unit, []byte("[Match]\nName=ib0\n[Network]\nAddress=10.9.0.1/24\n[SubnetManager]\nManage=auto\n"+
+		"StartDelaySec=1\n"), 0o644))
 	const cables = "ibstat -l | wc -l"
 	for _, tc := range []struct {
 		name string
@@ -367,9 +361,7 @@ func TestSameFlags(t *testing.T) {
 	parse := func(args []string) (*shellFlags, *cobra.Command) {
 		o, c := &shellFlags{}, &cobra.Command{}
 		o.bind(c)
-		if err := c.ParseFlags(args); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.ParseFlags(args))
 		return o, c
 	}
 	o, c := parse([]string{"--hosts", "3", "--systemd", "--memory=512", "--file", "/a=b,c", "--file", "/d=e", "--bin", "./x,./y"})
@@ -401,9 +393,7 @@ func TestShellConfig(t *testing.T) {
 	} {
 		o, c := &shellFlags{config: lab.Config{Userland: lab.Debian}}, &cobra.Command{}
 		o.bind(c)
-		if err := c.ParseFlags(strings.Fields(args)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.ParseFlags(strings.Fields(args)))
 		if err := o.complete(); err != nil {
 			t.Errorf("%s: %v", args, err)
 		}

@@ -25,15 +25,11 @@ import (
 func configured(t *testing.T, text string, mode os.FileMode, args ...string) (options, error) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "ibnetsm.conf")
-	if err := os.WriteFile(file, []byte(text), mode); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(file, []byte(text), mode))
 	var o options
 	f := pflag.NewFlagSet("run", pflag.ContinueOnError)
 	o.bind(f)
-	if err := f.Parse(append(args, "--config="+file)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.Parse(append(args, "--config="+file)))
 	o.remember(f)
 	return o.withSettings()
 }
@@ -60,18 +56,12 @@ func TestConfigHasEveryOption(t *testing.T) {
 		args = append(args, "--"+g.Name+"="+v)
 	})
 	file, err := configured(t, text.String(), 0o600)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	line, err := configured(t, "", 0o600, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	other := strings.NewReplacer("= 3\n", "= 5\n", "= x\n", "= y\n", "a,b\n", "c\n").Replace(text.String())
 	both, err := configured(t, other, 0o600, args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, o := range []*options{&file, &line, &both} {
 		o.given, o.configFile = nil, ""
 	}
@@ -126,9 +116,7 @@ func TestConfigMistakes(t *testing.T) {
 // What a running manager cannot apply is noticed.
 func TestConfigRestart(t *testing.T) {
 	a, err := configured(t, "device = mlx5_0\n", 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for text, same := range map[string]bool{"device=mlx5_0\nverbose=yes\n": true, "device = mlx5_1\n": false,
 		"device = mlx5_0\nsocket = /x\n": false, "device = mlx5_0\nlog-json = yes\n": false} {
 		b, err := configured(t, text, 0o644)
@@ -221,19 +209,13 @@ func TestReloadKeepsSettingsThatCannotStart(t *testing.T) {
 	var o options
 	f := pflag.NewFlagSet("run", pflag.ContinueOnError)
 	o.bind(f)
-	if err := f.Parse([]string{"--config=" + file}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.Parse([]string{"--config=" + file}))
 	o.remember(f)
 	now, err := o.withSettings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var log bytes.Buffer
 	d := &daemon{opts: &o, begun: &now, log: textLog(&log), level: new(slog.LevelVar), status: newNotifier(), service: true}
-	if err := d.configure(&now); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.configure(&now))
 	before := d.config.Load()
 	for _, bad := range []string{"transport = imaginary\n", good + "port-guid = none\n", good + "log-file = " + dir + "/no/such/dir\n",
 		good + "priority = 300\n", good + "verbose = yes\nlog-file = " + dir + "\n"} {
@@ -258,9 +240,7 @@ func TestReloadKeepsSettingsThatCannotStart(t *testing.T) {
 	// One that nothing starts again goes on, with what it can apply.
 	d.service = false
 	log.Reset()
-	if err := os.Chmod(file, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Chmod(file, 0o600))
 	write(strings.Replace(good, "priority = 3", "priority = 7", 1) + "lmc = 2\nsm-key = 0x77\nwindow = 8\n")
 	if err := d.reload(); err != nil {
 		t.Error(err)
@@ -292,22 +272,16 @@ func logging(t *testing.T) (*daemon, *options, string) {
 	dir := t.TempDir()
 	o := optionsOf(t, "--transport=ibsim", "--log-file="+dir+"/log", "--state-dir="+dir)
 	d := &daemon{opts: &o, begun: &o, level: new(slog.LevelVar), status: newNotifier()}
-	if err := d.logTo.open(&o); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.logTo.open(&o))
 	d.log = slog.New(slog.NewTextHandler(&d.logTo, nil))
-	if err := d.configure(&o); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, d.configure(&o))
 	return d, &o, dir
 }
 
 // Neither verify nor SIGHUP waits until something reads a pipe, and SIGHUP keeps the log that it has.
 func TestLogIsAPipe(t *testing.T) {
 	d, o, dir := logging(t)
-	if err := errors.Join(os.Rename(dir+"/log", dir+"/was"), unix.Mkfifo(dir+"/log", 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(os.Rename(dir+"/log", dir+"/was"), unix.Mkfifo(dir+"/log", 0o600)))
 	done := make(chan [2]error, 1)
 	go func() { done <- [2]error{o.logMistake(), d.reload()} }()
 	select {
@@ -324,12 +298,8 @@ func TestLogIsAPipe(t *testing.T) {
 func TestReloadOpensLog(t *testing.T) {
 	d, _, dir := logging(t)
 	d.log.Info("before")
-	if err := os.Rename(dir+"/log", dir+"/log.1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.reload(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Rename(dir+"/log", dir+"/log.1"))
+	testkit.NoError(t, d.reload())
 	d.log.Info("after")
 	was, now := string(testkit.ReadFile(t, dir+"/log.1")), string(testkit.ReadFile(t, dir+"/log"))
 	if !strings.Contains(was, "before") || strings.Contains(was, "after") || !strings.Contains(now, "after") {

@@ -47,17 +47,13 @@ const settingsAtStart = "transport = ibsim\npriority = 3\n"
 func startProcess(t *testing.T) *process {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sm") // not t.TempDir: the name of a socket is at most 107 bytes long
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	sim := simfabric.New(gen.Star(3, 8), simfabric.Options{})
 	t.Cleanup(sim.Close)
 	base := "ibnetsm-test-" + strconv.Itoa(os.Getpid())
 	srv, err := server.Listen(sim, base, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(srv.Close)
 	for name, value := range map[string]string{"IBSIM_SOCKNAME": base, "SIM_HOST": "H-00001", "WATCHDOG_USEC": "90000", "WATCHDOG_PID": "",
 		"GOMAXPROCS": "2"} { // the last: the number of threads is that of the test
@@ -69,9 +65,7 @@ func startProcess(t *testing.T) *process {
 	o := optionsOf(t, "--config="+p.config, "--socket="+p.socket, "--log-file="+filepath.Join(dir, "log"))
 	o.given = map[string][]string{"socket": {o.socket}, "log-file": {o.logFile}}
 	d, err := newDaemon(&o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	p.stop = stop
 	go func() { p.ended <- d.run(ctx, p.hangup) }()
@@ -91,9 +85,7 @@ func (p *process) status() *engine.Snapshot {
 	p.t.Helper()
 	var b bytes.Buffer
 	var xs []*engine.Snapshot
-	if err := control.Ask(p.t.Context(), p.socket, control.AskStatus, &b); err != nil {
-		p.t.Fatal(err)
-	}
+	testkit.NoError(p.t, control.Ask(p.t.Context(), p.socket, control.AskStatus, &b))
 	if err := json.Unmarshal(b.Bytes(), &xs); err != nil || len(xs) != 1 {
 		p.t.Fatalf("%d subnets, %v: %s", len(xs), err, &b)
 	}
@@ -188,9 +180,7 @@ func TestRunFails(t *testing.T) {
 func TestTaskNames(t *testing.T) {
 	o := optionsOf(t, "--transport=ibsim", "--log-file="+filepath.Join(t.TempDir(), "log"))
 	d, err := newDaemon(&o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	names := map[string]bool{}
 	for _, task := range d.tasks(nil) {
 		if names[task.Name] || task.Name == "" || task.Run == nil {

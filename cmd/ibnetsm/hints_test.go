@@ -30,16 +30,12 @@ func TestHints(t *testing.T) {
 	var o options
 	f := pflag.NewFlagSet("run", pflag.ContinueOnError)
 	o.bind(f)
-	if err := f.Parse([]string{"--transport=ibsim", "--root-guid-file=" + roots, "--hop-weights-file=" + hops,
-		"--prefix-routes-file=" + prefixes}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.Parse([]string{"--transport=ibsim", "--root-guid-file=" + roots, "--hop-weights-file=" + hops,
+		"--prefix-routes-file=" + prefixes}))
 	start := func() (*daemon, *bytes.Buffer) {
 		log := new(bytes.Buffer)
 		d := &daemon{opts: &o, begun: &o, log: textLog(log), level: new(slog.LevelVar), status: newNotifier()}
-		if err := d.configure(&o); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, d.configure(&o))
 		return d, log
 	}
 	d, log := start()
@@ -68,9 +64,7 @@ func TestHints(t *testing.T) {
 		t.Errorf("no %s in the log, or the status %q:\n%s", want, d.status.note, log)
 	}
 	write(prefixes, "nonsense\n* *\n")
-	if err := os.Remove(roots); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Remove(roots))
 	if err := d.reload(); err != nil || !strings.HasSuffix(d.status.note, ": the previous settings stay in force") {
 		t.Errorf("%v, status %q", err, d.status.note)
 	}
@@ -95,15 +89,11 @@ func TestLIDsOfOpenSM(t *testing.T) {
 		testkit.WriteFile(t, file, text)
 		log := new(bytes.Buffer)
 		d := &daemon{opts: &o, begun: &o, log: textLog(log), level: new(slog.LevelVar), status: newNotifier()}
-		if err := d.configure(&o); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, d.configure(&o))
 		if n := len(d.config.Load().LIDs); d.status.note != "" || n != 2 || !strings.Contains(log.String(), want) {
 			t.Errorf("%d LIDs, status %q, want %q in the log:\n%s", n, d.status.note, want, log)
 		}
-		if err := os.Remove(file); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.Remove(file))
 		if err := d.reload(); err != nil || d.status.note != "" {
 			t.Errorf("reload without the file: %v, status %q", err, d.status.note)
 		}

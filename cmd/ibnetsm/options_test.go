@@ -25,9 +25,7 @@ func TestConfig(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
 		p := filepath.Join(dir, name)
-		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(p, []byte(text), 0o600))
 		return p
 	}
 	names := file("names", "0x0002c90300000001 \"leaf one\"\n")
@@ -91,14 +89,10 @@ func TestConfigValues(t *testing.T) {
 	var o options
 	f := pflag.NewFlagSet("run", pflag.ContinueOnError)
 	o.bind(f)
-	if err := f.Parse([]string{"--m-key=0x1234", "--m-key-protect=2", "--m-key-lease=30", "--subnet-prefix=0xfec0000000000007",
-		"--routing=updn,ftree", "--part-enforce=in", "--sweep=0", "--qos", "--partition=0x8002;Name=more;Members=ALL"}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.Parse([]string{"--m-key=0x1234", "--m-key-protect=2", "--m-key-lease=30", "--subnet-prefix=0xfec0000000000007",
+		"--routing=updn,ftree", "--part-enforce=in", "--sweep=0", "--qos", "--partition=0x8002;Name=more;Members=ALL"}))
 	c, err := o.config(slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	p := c.Policy
 	if p.MKey != 0x1234 || p.Protect != 2 || p.MKeyLease != 30 || p.Prefix != 0xfec0000000000007 || c.Route.Engine != "updn,ftree" ||
 		c.Enforce != pkey.EnforceIn || c.Sweep >= 0 || c.QoS == nil || c.LMC != ib.LMC(0) {
@@ -124,9 +118,7 @@ func TestManagerNumber(t *testing.T) {
 		var o options
 		f := pflag.NewFlagSet("run", pflag.ContinueOnError)
 		o.bind(f)
-		if err := f.Parse(tt.args); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, f.Parse(tt.args))
 		if m, err := o.manager(slog.New(slog.DiscardHandler)); err != nil || m.Number != tt.want {
 			t.Errorf("%v: %+v, %v, want the number %d", tt.args, m, err, tt.want)
 		}
@@ -157,9 +149,7 @@ func TestHelp(t *testing.T) {
 	for _, c := range append(root.Commands(), root) {
 		var b strings.Builder
 		c.SetOut(&b)
-		if err := c.Help(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.Help())
 		if sentence := unicode.IsUpper(rune(c.Long[0])) && strings.HasSuffix(c.Long, "."); !sentence {
 			t.Errorf("%s: %q is no sentence", c.Name(), c.Long)
 		}
@@ -221,9 +211,7 @@ func TestBarredPortsAreLeftOut(t *testing.T) {
 	write("infiniband/mlx5_2/device/vpd", "SMDL=SW_MNG")
 	// A VPD that cannot be read: it is not known, and read again.
 	vpd := filepath.Join(root, "sys/class/infiniband/mlx5_3/device/vpd")
-	if err := os.MkdirAll(vpd, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.MkdirAll(vpd, 0o755))
 	for _, named := range []bool{true, false} {
 		var log bytes.Buffer
 		h := &umadHost{fs: sysfs.New(root), named: named, log: slog.New(slog.NewTextHandler(&log, nil))}
@@ -239,9 +227,7 @@ func TestBarredPortsAreLeftOut(t *testing.T) {
 		if named {
 			continue
 		}
-		if err := os.Remove(vpd); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.Remove(vpd))
 		if ports, err := h.Ports(); err != nil || len(ports) != 2 {
 			t.Errorf("after the error is gone: %v, %v", ports, err)
 		}

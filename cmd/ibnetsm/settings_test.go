@@ -21,9 +21,7 @@ func optionsOf(t *testing.T, args ...string) options {
 	var o options
 	f := pflag.NewFlagSet("run", pflag.ContinueOnError)
 	o.bind(f)
-	if err := f.Parse(args); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.Parse(args))
 	return o
 }
 
@@ -32,9 +30,7 @@ func TestSettings(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string, mode os.FileMode) string {
 		p := filepath.Join(dir, name)
-		if err := os.WriteFile(p, []byte(text), mode); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(p, []byte(text), mode))
 		return p
 	}
 	keys := file("keys", "# ours\nMKey=0x1234\nSMKey = 7\nSAKey=0x9\n", 0o600)
@@ -54,9 +50,7 @@ func TestSettings(t *testing.T) {
 	}
 	path := file("s", "# x\n[SubnetManager]\n"+text+"Newer=1\n[State]\nPriority=15\n", 0o644)
 	o, err := optionsOf(t, "--priority=1", "--settings="+path).withSettings()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if o.priority != 5 || o.prefix != 0xfec0000000000007 || o.routing != "updn,ftree" || o.lmc != 2 || o.mKey != 0x1234 ||
 		o.smKey != 7 || o.saKey != 9 ||
 		o.protect != 2 || o.lease != 30 || !o.qos || o.enforce != "in" || o.sweep != 3*time.Second || o.poll != 2*time.Second ||
@@ -146,12 +140,8 @@ func TestLastGoodPartitions(t *testing.T) {
 	if _, err := o.config(slog.New(slog.DiscardHandler)); err != nil {
 		t.Fatal(err)
 	}
-	if err := o.keepGood(); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, o.keepGood())
+	testkit.NoError(t, os.Remove(file))
 	bad()
 	c, what = o.fallBack()
 	has(c, "Default", "storage", "more")
@@ -160,9 +150,7 @@ func TestLastGoodPartitions(t *testing.T) {
 	}
 	// Without a partitions file the last one is forgotten.
 	o.partitions = ""
-	if err := o.keepGood(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, o.keepGood())
 	o.partitions = file
 	c, _ = o.fallBack()
 	has(c, "Default", "more")

@@ -70,18 +70,14 @@ func TestAttack(t *testing.T) {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	logFile, err := os.Create(filepath.Join(dir, "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer logFile.Close()
 	log := func() string { text, _ := os.ReadFile(logFile.Name()); return string(text) }
 	daemon := exec.Command(program, "--unit-root="+dir, "--state-dir="+filepath.Join(dir, "state"))
 	daemon.Env = append(os.Environ(), "DBUS_SYSTEM_BUS_ADDRESS="+b.Addr)
 	daemon.Stdout, daemon.Stderr = logFile, logFile
 	daemon.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	if err := daemon.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, daemon.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- daemon.Wait() }()
 	defer func() {
@@ -89,9 +85,7 @@ func TestAttack(t *testing.T) {
 		<-ended
 	}()
 	root, err := busconn.Join(t.Context(), busconn.Config{Address: b.Addr}) // godbus' own way would not live either
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer root.Close()
 	owner := func() (name string) {
 		_ = root.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, api.BusName).Store(&name)
@@ -112,9 +106,7 @@ func TestAttack(t *testing.T) {
 	nobody.Dir = "/"
 	var said strings.Builder
 	nobody.Stdout, nobody.Stderr = &said, &said
-	if err := nobody.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, nobody.Start())
 	over := make(chan error, 1)
 	go func() { over <- nobody.Wait() }()
 
@@ -181,18 +173,12 @@ func tail(s string) string { return s[max(0, len(s)-4000):] }
 func attackerProgram(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "attack")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Chmod(dir, 0o755))
 	b := testkit.ReadFile(t, "/proc/self/exe")
 	path := filepath.Join(dir, "attacker")
-	if err := os.WriteFile(path, b, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, b, 0o755))
 	return path
 }
 

@@ -116,16 +116,12 @@ func start(t *testing.T, busAddress string, alter func(*App, *quiet)) *process {
 	p := &process{sys: newSystem(), log: new(testkit.Buffer), hangup: make(chan os.Signal, 1)}
 	root := t.TempDir()
 	p.unit = filepath.Join(root, "etc/systemd/network/10-ib0.ibnetwork")
-	if err := os.MkdirAll(filepath.Dir(p.unit), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.MkdirAll(filepath.Dir(p.unit), 0o755))
 	p.edit(t, address1)
 	level := new(slog.LevelVar)
 	p.App = &App{o: Options{UnitRoot: root, StateDir: filepath.Join(root, "run")}, level: level,
 		log: slog.New(slog.NewTextHandler(p.log, &slog.HandlerOptions{Level: level}))}
-	if err := p.openStore(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, p.openStore())
 	var ev quiet
 	if alter != nil {
 		alter(p.App, &ev)
@@ -137,9 +133,7 @@ func start(t *testing.T, busAddress string, alter func(*App, *quiet)) *process {
 		p.sys.wake = wake
 		return p.sys, ev, nil
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx, p.hangup) }()
@@ -157,9 +151,7 @@ func (p *process) edit(t *testing.T, text string) {
 	t.Helper()
 	tmp := p.unit + "~"
 	testkit.WriteFile(t, tmp, text)
-	if err := os.Rename(tmp, p.unit); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Rename(tmp, p.unit))
 }
 
 // eventually waits for something that follows an event.
@@ -189,18 +181,12 @@ func TestProcess(t *testing.T) {
 		t.Errorf("ready after %q", ops)
 	}
 	conn, err := busconn.Join(t.Context(), busconn.Config{Address: b.Addr})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer conn.Close()
 	describe := func() (d api.Description) {
 		var text string
-		if err := conn.Object(api.BusName, api.Root).Call(api.Manager+".Describe", 0).Store(&text); err != nil {
-			t.Fatal(err)
-		}
-		if err := json.Unmarshal([]byte(text), &d); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, conn.Object(api.BusName, api.Root).Call(api.Manager+".Describe", 0).Store(&text))
+		testkit.NoError(t, json.Unmarshal([]byte(text), &d))
 		return d
 	}
 	if d := describe(); len(d.Links) != 1 || d.Links[0].State != link.StateConfigured || len(d.Ports) != 1 || len(d.SubnetManagers) != 1 {
@@ -297,9 +283,7 @@ func TestWithoutBusAndWatch(t *testing.T) {
 	p.edit(t, strings.Replace(address1, "10.0.0.1", "10.0.0.2", 1))
 	eventually(t, "that an edit waits", notice(link.CodeEdits))
 	p.daemon.Wake(renamed(p.daemon.Snapshot())) // a load that was not requested
-	if err := p.daemon.Alive(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, p.daemon.Alive(t.Context()))
 	if ops := p.sys.taken(); strings.Contains(ops, "10.0.0.2") {
 		t.Errorf("an edit was applied without a reload: %s", ops)
 	}
@@ -352,9 +336,7 @@ func TestNew(t *testing.T) {
 	}
 	o := Options{LogLevel: "info", UnitRoot: t.TempDir(), StateDir: t.TempDir()}
 	a, err := New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := New(o); !errors.Is(err, daemon.ErrRunning) {
 		t.Errorf("a second daemon: %v", err)
 	}
@@ -379,9 +361,7 @@ func TestNew(t *testing.T) {
 		t.Errorf("docs/architecture.md has %d tasks, there are %d", drawn, len(names))
 	}
 	packages, err := os.ReadDir("..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, p := range packages {
 		if p.IsDir() && !strings.Contains(page, "`daemon/"+p.Name()+"`") {
 			t.Errorf("docs/architecture.md lacks the package daemon/%s", p.Name())

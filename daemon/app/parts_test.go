@@ -167,14 +167,10 @@ func TestNotifier(t *testing.T) {
 				continue
 			}
 			c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: name, Net: "unixgram"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			notify("WATCHDOG=1")
 			b := make([]byte, 64)
-			if err := c.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, c.SetReadDeadline(time.Now().Add(10*time.Second)))
 			if n, err := c.Read(b); err != nil || string(b[:n]) != "WATCHDOG=1" {
 				t.Errorf("%s: %q, %v", name, b[:n], err)
 			}

@@ -16,6 +16,7 @@ import (
 
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/internal/busconn/bustest"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 )
 
@@ -26,9 +27,7 @@ func TestHostileMember(t *testing.T) {
 	_, f := serve(t, b, func(uint32) bool { return true })
 	c := b.Dial()
 	var owner string
-	if err := c.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, api.BusName).Store(&owner); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, api.BusName).Store(&owner))
 	before := bustest.Descriptors(t)
 	b.Send(c, owner, api.Root, api.Manager, "GetLink")
 	b.Send(c, api.BusName, api.Root, api.Manager, "Describe")
@@ -105,9 +104,7 @@ func TestLargeArguments(t *testing.T) {
 		}
 	}
 	start := time.Now()
-	if err := c.Object(api.BusName, api.Root).Call(api.Manager+".GetLink", 0, "ib0").Err; err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.Object(api.BusName, api.Root).Call(api.Manager+".GetLink", 0, "ib0").Err)
 	took := time.Since(start)
 	time.Sleep(200 * time.Millisecond) // the other connection's messages may come behind
 	runtime.ReadMemStats(&after)

@@ -21,6 +21,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
 	"ibnetworkd/units"
@@ -121,9 +122,7 @@ func TestSignalsSayExactlyWhatChanged(t *testing.T) {
 	b := startBus(t)
 	s, _ := serve(t, b, nil)
 	c := b.Dial()
-	if err := c.AddMatchSignal(dbus.WithMatchPathNamespace(api.Root)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.AddMatchSignal(dbus.WithMatchPathNamespace(api.Root)))
 	ch := make(chan *dbus.Signal, 100)
 	c.Signal(ch)
 	next := func() *dbus.Signal {
@@ -256,15 +255,11 @@ func TestForgedNameLost(t *testing.T) {
 	c := b.Dial()
 	owner := func() (o string) {
 		t.Helper()
-		if err := c.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, api.BusName).Store(&o); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.BusObject().Call("org.freedesktop.DBus.GetNameOwner", 0, api.BusName).Store(&o))
 		return o
 	}
 	before := owner()
-	if err := c.AddMatchSignal(dbus.WithMatchSender(api.BusName), dbus.WithMatchObjectPath("/org/ibnetwork1/link/_37")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.AddMatchSignal(dbus.WithMatchSender(api.BusName), dbus.WithMatchObjectPath("/org/ibnetwork1/link/_37")))
 	ch := make(chan *dbus.Signal, 100)
 	c.Signal(ch)
 	c.Send(&dbus.Message{Type: dbus.TypeSignal, Headers: map[dbus.HeaderField]dbus.Variant{
@@ -300,9 +295,7 @@ func TestRejoinsRestartedBus(t *testing.T) {
 	b.Start()
 	c := b.Dial()
 	deadline := time.Now().Add(20 * time.Second)
-	if err := c.AddMatchSignal(dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, api.BusName)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.AddMatchSignal(dbus.WithMatchMember("NameOwnerChanged"), dbus.WithMatchArg(0, api.BusName)))
 	ch := make(chan *dbus.Signal, 10)
 	c.Signal(ch)
 	var v dbus.Variant
@@ -336,10 +329,8 @@ func storm(s *Server, n int) link.Status {
 func last(t *testing.T, c *dbus.Conn, l link.Status) {
 	t.Helper()
 	var v dbus.Variant
-	if err := c.Object(api.BusName, "/org/ibnetwork1/link/_37").Call("org.freedesktop.DBus.Properties.Get", 0, api.Link,
-		"Addresses").Store(&v); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.Object(api.BusName, "/org/ibnetwork1/link/_37").Call("org.freedesktop.DBus.Properties.Get", 0, api.Link,
+		"Addresses").Store(&v))
 	if got := fmt.Sprint(v.Value()); got != fmt.Sprint(l.Addresses) {
 		t.Errorf("last state: %s, want %s", got, l.Addresses)
 	}
@@ -350,9 +341,7 @@ func TestStormIsCoalesced(t *testing.T) {
 	b := startBus(t)
 	s, _ := serve(t, b, nil)
 	c := b.Dial()
-	if err := c.AddMatchSignal(dbus.WithMatchObjectPath("/org/ibnetwork1/link/_37")); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.AddMatchSignal(dbus.WithMatchObjectPath("/org/ibnetwork1/link/_37")))
 	// Only godbus' own goroutine reads the socket of this one.
 	const n = 4000
 	start := time.Now()
@@ -370,9 +359,7 @@ func TestStoppedBus(t *testing.T) {
 	b := startBus(t)
 	s, _ := serve(t, b, nil)
 	c := b.Dial()
-	if err := b.Signal(syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, b.Signal(syscall.SIGSTOP))
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -381,9 +368,7 @@ func TestStoppedBus(t *testing.T) {
 	took := time.Since(start)
 	runtime.GC()
 	runtime.ReadMemStats(&after)
-	if err := b.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, b.Signal(syscall.SIGCONT))
 	grown := int64(after.HeapAlloc) - int64(before.HeapAlloc)
 	t.Logf("4000 changes published in %v, the heap grew by %d KiB", took.Round(time.Millisecond), grown>>10)
 	if took > 30*time.Second || grown > 8<<20 {
@@ -407,18 +392,14 @@ func TestReadsPerSecond(t *testing.T) {
 	out := 0
 	for range n {
 		if out == 64 {
-			if err := (<-pending).Err; err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, (<-pending).Err)
 			out--
 		}
 		o.Go("org.freedesktop.DBus.Properties.Get", 0, pending, api.Link, "State")
 		out++
 	}
 	for ; out > 0; out-- {
-		if err := (<-pending).Err; err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, (<-pending).Err)
 	}
 	rate := float64(n) / time.Since(start).Seconds()
 	t.Logf("%.0f property reads a second with %d links", rate, 901)
@@ -496,9 +477,7 @@ func TestAnswersDoNotPileUp(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer func() { _, _ = ours.Close(), theirs.Close() }()
 	conn, err := dbus.NewConn(ours, dbus.WithHandler(h), dbus.WithIncomingInterceptor(h.arrived))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	joined := make(chan error, 1)
 	go func() { joined <- conn.Auth([]dbus.Auth{dbus.AuthAnonymous()}) }()
 	in := bufio.NewReader(theirs)
@@ -510,16 +489,12 @@ func TestAnswersDoNotPileUp(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := <-joined; err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, <-joined)
 	var call bytes.Buffer
 	m := &dbus.Message{Type: dbus.TypeMethodCall, Headers: map[dbus.HeaderField]dbus.Variant{
 		dbus.FieldPath: dbus.MakeVariant(dbus.ObjectPath(api.Root)), dbus.FieldInterface: dbus.MakeVariant(api.Manager),
 		dbus.FieldMember: dbus.MakeVariant("Describe")}}
-	if err := m.EncodeTo(&call, binary.LittleEndian); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, m.EncodeTo(&call, binary.LittleEndian))
 	taken := 0
 	for ; taken < 20*maxReads; taken++ {
 		_ = theirs.SetWriteDeadline(time.Now().Add(3 * time.Second))

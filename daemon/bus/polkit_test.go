@@ -13,6 +13,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/internal/testkit"
 )
 
 // polkit stands on the bus and grants one action.
@@ -46,10 +47,8 @@ func TestPermission(t *testing.T) {
 		t.Errorf("without polkit: %v", err)
 	}
 	pk := b.Dial()
-	if err := pk.Export(polkit{grant: api.ActionReload}, "/org/freedesktop/PolicyKit1/Authority",
-		"org.freedesktop.PolicyKit1.Authority"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, pk.Export(polkit{grant: api.ActionReload}, "/org/freedesktop/PolicyKit1/Authority",
+		"org.freedesktop.PolicyKit1.Authority"))
 	if _, err := pk.RequestName("org.freedesktop.PolicyKit1", 0); err != nil {
 		t.Fatal(err)
 	}
@@ -113,9 +112,7 @@ func TestWaitingForPasswords(t *testing.T) {
 	f.mu.Unlock()
 	pk := b.Dial()
 	p := slowPolkit{asked: make(chan struct{}), answer: make(chan time.Time)}
-	if err := pk.Export(p, "/org/freedesktop/PolicyKit1/Authority", "org.freedesktop.PolicyKit1.Authority"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, pk.Export(p, "/org/freedesktop/PolicyKit1/Authority", "org.freedesktop.PolicyKit1.Authority"))
 	if _, err := pk.RequestName("org.freedesktop.PolicyKit1", 0); err != nil {
 		t.Fatal(err)
 	}

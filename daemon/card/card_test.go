@@ -118,9 +118,7 @@ func TestNothingAsked(t *testing.T) {
 func TestDelVLANOfAnother(t *testing.T) {
 	kerneltest.Isolate(t)
 	rt, err := rtnl.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = rt.Close() }()
 	if handled, err := New(t.TempDir(), rt, Config{}).Apply(t.Context(),
 		roce.DelVLAN{On: link.Target{Link: "eth0", Ifindex: 77}, Name: "lo"}); !handled || err != nil {

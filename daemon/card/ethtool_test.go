@@ -15,6 +15,7 @@ import (
 	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/modules"
 	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
 	"ibnetworkd/units"
@@ -92,9 +93,7 @@ func TestEthtoolLive(t *testing.T) {
 		t.Errorf("before: %+v", have)
 	}
 	op := set(rx, 2)
-	if err := e.apply(context.Background(), op); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.apply(context.Background(), op))
 	o.requested(op)
 	have := read()
 	if x := have[rx]; x.N != 2 || x.Asked != nil {
@@ -105,9 +104,7 @@ func TestEthtoolLive(t *testing.T) {
 	}
 	// Another program comes between the request and the reading.
 	o.requested(op)
-	if err := e.apply(context.Background(), set(rx, 4)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.apply(context.Background(), set(rx, 4)))
 	if x := read()[rx]; x.N != 4 || x.Asked != nil {
 		t.Errorf("after another program: %+v", x)
 	}

@@ -20,6 +20,7 @@ import (
 	"ibnetworkd/internal/kernel/modules"
 	"ibnetworkd/internal/kernel/nl"
 	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
 )
@@ -152,9 +153,7 @@ func TestFailure(t *testing.T) {
 func FuzzRequest(f *testing.F) {
 	for _, op := range slowOps() {
 		r, err := encodeOp(op)
-		if err != nil {
-			f.Fatal(err)
-		}
+		testkit.NoError(f, err)
 		if back, err := decodeOp(r); err != nil || !reflect.DeepEqual(back, op) {
 			f.Fatalf("%#v, %v, want %#v", back, err, op)
 		}
@@ -170,9 +169,7 @@ func FuzzRequest(f *testing.F) {
 			t.Fatalf("%T is not for a worker", op)
 		}
 		r, err := encodeOp(op)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if again, err := decodeOp(r); err != nil || r.Op != name || again.String() != op.String() {
 			t.Fatalf("%v, %v, want %v", again, err, op)
 		}
@@ -183,9 +180,7 @@ func FuzzRequest(f *testing.F) {
 func stuck(x tree) (release func()) {
 	p := x.path("sys/devices/pci/" + pf + "/sriov_numvfs")
 	_ = os.Remove(p)
-	if err := unix.Mkfifo(p, 0o600); err != nil {
-		x.Fatal(err)
-	}
+	testkit.NoError(x, unix.Mkfifo(p, 0o600))
 	return func() {
 		if w, err := os.OpenFile(p, os.O_RDWR|unix.O_NONBLOCK, 0); err == nil {
 			_, _ = w.WriteString("0\n")
@@ -203,9 +198,7 @@ func TestHelperEnds(t *testing.T) {
 	op := roce.SetVFs{On: link.Target{Link: "lo", Ifindex: 1}, Bus: "pci", Dev: pf, Old: 2, Count: 0}
 	h := newHelper(x.root)
 	p, err := startProcess(h.command())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	h.now = p
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(300*time.Millisecond, cancel)

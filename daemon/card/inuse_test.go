@@ -14,6 +14,7 @@ import (
 	"ibnetworkd/internal/kernel/modules"
 	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
 )
@@ -26,15 +27,11 @@ func TestFunctionInUse(t *testing.T) {
 	e := newExecutor(sysfs.New(x.root), modules.Loader{Ask: func(context.Context, string) (bool, error) { return true, nil }})
 	defer e.rest()
 	rt, err := rtnl.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = rt.Close() }()
 	up := func(on bool) {
 		t.Helper()
-		if err := rt.Do(rtnl.SetLink(1, rtnl.LinkChange{Up: &on})); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, rt.Do(rtnl.SetLink(1, rtnl.LinkChange{Up: &on})))
 	}
 	relink := func(p, to string) {
 		_ = os.Remove(x.path(p))

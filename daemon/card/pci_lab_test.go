@@ -11,6 +11,7 @@ import (
 	"ibnetworkd/internal/kernel/modules"
 	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 	"ibnetworkd/roce"
 )
@@ -43,9 +44,7 @@ func TestVirtualFunctionsOfPCI(t *testing.T) {
 		}
 		driver := func(dev string) string {
 			b, _, err := sys.BusDevice("pci", dev)
-			if err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, err)
 			return b.Driver
 		}
 		// A device without a driver has no functions.
@@ -79,12 +78,8 @@ func TestVirtualFunctionsOfPCI(t *testing.T) {
 
 		// Autoprobe=no: a new function has no driver, drivers_probe does nothing and
 		// reports success, and the executor binds one all the same.
-		if err := sys.SetAutoprobe("pci", pf, false); err != nil {
-			g.Fatal(err)
-		}
-		if err := set(1); err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, sys.SetAutoprobe("pci", pf, false))
+		testkit.NoError(g, set(1))
 		vf := are()[0]
 		if err := sys.Bind("pci", vf); err != nil || driver(vf) != "" {
 			g.Errorf("%s with autoprobe off: driver %q, %v", vf, driver(vf), err)
@@ -108,17 +103,13 @@ func TestVirtualFunctionsOfPCI(t *testing.T) {
 		if err := set(0); err != nil {
 			g.Error(err)
 		}
-		if err := errors.Join(sys.SetAutoprobe("pci", pf, true), set(1)); err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, errors.Join(sys.SetAutoprobe("pci", pf, true), set(1)))
 		if b, s, err := sys.BusDevice("pci", pf); err != nil || s.Autoprobe == nil || !*s.Autoprobe {
 			g.Errorf("%+v %+v %v", b, s, err)
 		}
 
 		// The driver leaves and its functions stay or go; without one there are no others.
-		if err := errors.Join(set(0), sys.Unbind("pci", pf)); err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, errors.Join(set(0), sys.Unbind("pci", pf)))
 		if err := set(1); err == nil || len(are()) != 0 {
 			g.Errorf("functions without a driver: %q, %v", are(), err)
 		} else {

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
 	"ibnetworkd/units"
@@ -57,9 +58,7 @@ func TestRefusedPortType(t *testing.T) {
 		if err := r.apply(t.Context(), set(2)); err == nil {
 			t.Fatal("the card took it")
 		}
-		if err := (portTypes{&typedCard{types: map[int]units.PortType{}}, r.refused}).apply(t.Context(), roce.SetVFs{}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, (portTypes{&typedCard{types: map[int]units.PortType{}}, r.refused}).apply(t.Context(), roce.SetVFs{}))
 		// A run of the loop, with the snapshot that has these ports.
 		s := &link.Snapshot{Devices: []link.Device{{Name: "mlx4_0", Bus: "pci", Parent: "a"}}}
 		for n := range c.units {
@@ -74,9 +73,7 @@ func TestRefusedPortType(t *testing.T) {
 			return u
 		}
 		r.refused.keep(func(at cardPort) (units.PortType, bool) { return askedType(s, at, unit, nil) })
-		if err := r.apply(t.Context(), set(1)); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, r.apply(t.Context(), set(1)))
 		if card.types[2] != c.want {
 			t.Errorf("%s: port 2 is %s after %v", c.name, card.types[2], card.asked)
 		}

@@ -20,6 +20,7 @@ import (
 	"ibnetworkd/internal/kernel/modules"
 	"ibnetworkd/internal/kernel/rtnl"
 	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
 	"ibnetworkd/units"
@@ -73,25 +74,19 @@ func (x tree) path(p string) string { return filepath.Join(x.root, p) }
 
 func (x tree) dir(p string) {
 	x.Helper()
-	if err := os.MkdirAll(x.path(p), 0o755); err != nil {
-		x.Fatal(err)
-	}
+	testkit.NoError(x, os.MkdirAll(x.path(p), 0o755))
 }
 
 func (x tree) link(p, to string) {
 	x.Helper()
 	x.dir(filepath.Dir(p))
-	if err := os.Symlink(x.path(to), x.path(p)); err != nil {
-		x.Fatal(err)
-	}
+	testkit.NoError(x, os.Symlink(x.path(to), x.path(p)))
 }
 
 func (x tree) write(p, text string) {
 	x.Helper()
 	x.dir(filepath.Dir(p))
-	if err := os.WriteFile(x.path(p), []byte(text), 0o644); err != nil {
-		x.Fatal(err)
-	}
+	testkit.NoError(x, os.WriteFile(x.path(p), []byte(text), 0o644))
 }
 
 func (x tree) read(p string) string {
@@ -161,9 +156,7 @@ func unitOf(t *testing.T, text string) *units.Unit {
 func observer(t *testing.T, root string) *Observer {
 	t.Helper()
 	rt, err := rtnl.Dial()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	o := New(root, rt, Config{})
 	t.Cleanup(func() { _, _ = o.Close(), rt.Close() })
 	return o

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/kerneltest"
+	"ibnetworkd/internal/testkit"
 )
 
 // In a UTS namespace of its own, the host's name is the test's to change.
@@ -22,9 +23,7 @@ func TestHostname(t *testing.T) {
 	// The file and its events are global, so another thread may watch.
 	go func() { ended <- Hostname(ctx, func() { news <- struct{}{} }) }()
 	set := func() {
-		if err := unix.Sethostname([]byte("test")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, unix.Sethostname([]byte("test")))
 	}
 	timeout := time.After(10 * time.Second)
 	for watched := false; !watched; {
@@ -69,9 +68,7 @@ func TestHostname(t *testing.T) {
 func TestIndexOf(t *testing.T) {
 	kerneltest.Isolate(t)
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = unix.Close(fd) }()
 	if i, err := indexOf(fd, "lo"); i != 1 || err != nil {
 		t.Errorf("lo has the index %d, %v", i, err)

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/internal/testkit"
 )
 
 func start(t *testing.T, call Call) string {
@@ -26,9 +27,7 @@ func start(t *testing.T, call Call) string {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := New(slog.New(slog.DiscardHandler), path, call)
 	l, err := listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = s.serve(ctx, l) }()
 	t.Cleanup(func() { cancel(); <-ended })
@@ -38,20 +37,14 @@ func start(t *testing.T, call Call) string {
 func ask(t *testing.T, path, line string) (a api.ControlAnswer) {
 	t.Helper()
 	c, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer c.Close()
 	if _, err := io.WriteString(c, line); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.(*net.UnixConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.(*net.UnixConn).CloseWrite())
 	b, err := io.ReadAll(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if err := json.Unmarshal(b, &a); err != nil {
 		t.Fatalf("%q: %v", b, err)
 	}
@@ -68,9 +61,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("the socket is %v, %v", i.Mode(), err)
 	}
 	silent, err := net.Dial("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer silent.Close()
 	a := ask(t, path, `{"interface":"I","method":"Renew","arguments":["ib0"]}`+"\n")
 	if want := fmt.Sprint(os.Geteuid(), "I", "Renew", []string{"ib0"}); len(a.Values) != 1 || a.Values[0] != want || a.Error != "" {

@@ -215,9 +215,7 @@ func TestRenamed(t *testing.T) {
 	if x := update("VendorClassIdentifier=x\n"); x == first || x.m.Lease() == nil {
 		t.Error("another configuration does not begin the client again, or loses its lease")
 	}
-	if err := c.store(false).save(first.save(&granted)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.store(false).save(first.save(&granted)))
 	l.Name = "storage"
 	if x := update(""); x.name != "storage" || x.m.Lease() == nil || len(c.store(false).load()) != 0 {
 		t.Errorf("%s, lease %v, files %v", x.name, x.m.Lease(), c.store(false).load())

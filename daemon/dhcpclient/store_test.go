@@ -24,16 +24,12 @@ func TestStore(t *testing.T) {
 	x := saved{Link: "ib0", Ifindex: 4, ClientID: []byte{32, 1}, ByRouter: true,
 		Lease: link.Lease{Address: netip.MustParsePrefix("10.11.0.100/24"),
 			Server: netip.MustParseAddr("10.11.0.1"), Lifetime: 3600, Granted: 7, Renew: 8, Rebind: 9}}
-	if err := s.save(x); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.save(x))
 	for name, text := range map[string]string{"ib1": "", "ib2": "{", "ib3": `{"link":"ib0"}`, "ib4": `{"link":"ib4","lease":{"address":"x"}}`,
 		"ib5": `{"link":"ib5"}`, "ib6": strings.Repeat(" ", mostSaved+1)} {
 		testkit.WriteFile(t, s.path(name), text)
 	}
-	if err := os.Mkdir(s.path("ib7"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(s.path("ib7"), 0o755))
 	if got := s.load(); !reflect.DeepEqual(got, map[string]saved{"ib0": x}) {
 		t.Errorf("%+v", got)
 	}
@@ -59,9 +55,7 @@ func TestStore6(t *testing.T) {
 	} {
 		l := whole
 		change(&l)
-		if err := s.save(saved{Link: name, Ifindex: 4, Lease: l}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.save(saved{Link: name, Ifindex: 4, Lease: l}))
 	}
 	got := s.load()
 	if len(got) != 2 || !reflect.DeepEqual(got["ib0"].Lease, whole) || got["ib1"].Lease.Address.IsValid() {
@@ -137,9 +131,7 @@ func TestForget(t *testing.T) {
 		l, woken := &s.Links[0], 0
 		c := New(slog.New(slog.DiscardHandler), t.TempDir(), "", func(links map[int]bool) { woken++ })
 		c.saved[savedKey{"ib0", true}] = saved{Link: "ib0", Ifindex: 4, ByRouter: byRouter, Lease: lease}
-		if err := c.store(true).save(c.saved[savedKey{"ib0", true}]); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.store(true).save(c.saved[savedKey{"ib0", true}]))
 		if c.of(l, true) == nil {
 			t.Error("the kept lease is not used before the loop has observed the units")
 		}

@@ -195,9 +195,7 @@ func TestFiles(t *testing.T) {
 // A directory that cannot be made is a warning, and is retried with the next change.
 func TestFilesCannotBeWritten(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(file, nil, 0o644))
 	var log bytes.Buffer
 	f := New(slog.New(slog.NewTextHandler(&log, nil)), filepath.Join(file, "links"), nil)
 	written := map[string]string{}

@@ -69,7 +69,7 @@ func TestSetter(t *testing.T) {
 		host, lost = name, noAnswer
 	}
 	c := b.Dial()
-	if err := c.ExportMethodTable(map[string]any{"SetHostname": func(name string, ask bool) *dbus.Error {
+	testkit.NoError(t, c.ExportMethodTable(map[string]any{"SetHostname": func(name string, ask bool) *dbus.Error {
 		mu.Lock()
 		defer mu.Unlock()
 		calls, host = append(calls, name), cmp.Or(name, "static")
@@ -80,16 +80,12 @@ func TestSetter(t *testing.T) {
 			return &dbus.ErrMsgNoObject
 		}
 		return nil
-	}}, "/org/freedesktop/hostname1", "org.freedesktop.hostname1"); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.ExportMethodTable(map[string]any{"Get": func(string, string) (dbus.Variant, *dbus.Error) {
+	}}, "/org/freedesktop/hostname1", "org.freedesktop.hostname1"))
+	testkit.NoError(t, c.ExportMethodTable(map[string]any{"Get": func(string, string) (dbus.Variant, *dbus.Error) {
 		mu.Lock()
 		defer mu.Unlock()
 		return dbus.MakeVariant(host), nil
-	}}, "/org/freedesktop/hostname1", "org.freedesktop.DBus.Properties"); err != nil {
-		t.Fatal(err)
-	}
+	}}, "/org/freedesktop/hostname1", "org.freedesktop.DBus.Properties"))
 	if _, err := c.RequestName("org.freedesktop.hostname1", dbus.NameFlagDoNotQueue); err != nil {
 		t.Fatal(err)
 	}
@@ -215,9 +211,7 @@ func TestAfterRestart(t *testing.T) {
 				"org.freedesktop.DBus.Properties": {"Get": func(string, string) (dbus.Variant, *dbus.Error) {
 					return dbus.MakeVariant(tt.has), nil
 				}}} {
-				if err := c.ExportMethodTable(methods, "/org/freedesktop/hostname1", iface); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, c.ExportMethodTable(methods, "/org/freedesktop/hostname1", iface))
 			}
 			if _, err := c.RequestName("org.freedesktop.hostname1", dbus.NameFlagDoNotQueue); err != nil {
 				t.Fatal(err)

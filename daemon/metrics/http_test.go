@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/testkit"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -79,15 +81,11 @@ func onSocket(t *testing.T) (path string) {
 	t.Helper()
 	dir := t.TempDir()
 	for _, d := range []string{dir, filepath.Dir(dir)} {
-		if err := os.Chmod(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.Chmod(d, 0o755))
 	}
 	path = filepath.Join(dir, "m.sock")
 	l, err := Listen("unix:" + path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	served(t, l, func() []byte { return []byte("x 1\n") }, func(err error) { t.Error(err) })
 	return path
 }
@@ -95,9 +93,7 @@ func onSocket(t *testing.T) (path string) {
 func dial(t *testing.T, network, to string) net.Conn {
 	t.Helper()
 	c, err := net.Dial(network, to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -115,9 +111,7 @@ const scrape = "GET /metrics HTTP/1.1\r\n\r\n"
 // The answer arrives whole, whatever the client sends behind or without its head.
 func TestAnswerArrives(t *testing.T) {
 	l, err := Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	body := strings.Repeat("x 1\n", 1<<16)
 	served(t, l, func() []byte { return []byte(body) }, func(err error) { t.Error(err) })
 	path := onSocket(t)
@@ -229,9 +223,7 @@ func TestOtherUsers(t *testing.T) {
 // client does not take it for an empty host.
 func TestTextFails(t *testing.T) {
 	l, err := Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var reports, texts atomic.Int32
 	served(t, l, func() []byte {
 		if texts.Add(1) <= maxScrapes+1 {

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/smctl"
 )
@@ -83,9 +84,7 @@ func TestServe(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	path := filepath.Join(t.TempDir(), "m.sock")
 	l, err := Listen("unix:" + path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if _, err := Listen("unix:" + path); err == nil {
 		t.Error("a socket in use was taken over")
 	}
@@ -98,9 +97,7 @@ func TestServe(t *testing.T) {
 		return net.Dial("unix", path)
 	}}}
 	r, err := client.Get("http://localhost/metrics")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	b, _ := io.ReadAll(r.Body)
 	r.Body.Close()
 	if string(b) != "x 1\n" {

@@ -33,17 +33,13 @@ func TestPrometheus(t *testing.T) {
 		t.Fatalf("no configuration of Prometheus in docs/metrics.md, or no rules: %v", err)
 	}
 	l, err := Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	c := New("1.0", time.Now(), func(string, int) map[string]uint64 { return map[string]uint64{"symbol_error": 3} })
 	c.ObservePorts(time.Now(), []link.PortStatus{{IBDevice: "mlx5_0", Port: 1, State: "Initializing", PortGUID: "0x1"}})
 	served(t, l, func() []byte { return c.Text(time.Now()) }, func(err error) { t.Error(err) })
 	free := func() string {
 		x, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer x.Close()
 		return x.Addr().String()
 	}
@@ -60,9 +56,7 @@ func TestPrometheus(t *testing.T) {
 		"--web.listen-address="+api)
 	var log strings.Builder
 	p.Stdout, p.Stderr = &log, &log
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, p.Start())
 	end := func() {
 		_ = p.Process.Kill()
 		_ = p.Wait()

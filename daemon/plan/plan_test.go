@@ -16,6 +16,7 @@ import (
 
 	"ibnetworkd/daemon/plan"
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -525,13 +526,9 @@ func TestLaws(t *testing.T) {
 			shuffled.Links = append([]link.Link(nil), start.Links...)
 			r.Shuffle(len(shuffled.Links), func(i, j int) { shuffled.Links[i], shuffled.Links[j] = shuffled.Links[j], shuffled.Links[i] })
 			text, err := json.Marshal(&shuffled)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			decoded := &link.Snapshot{}
-			if err := errors.Join(json.Unmarshal(text, decoded), decoded.Check()); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, errors.Join(json.Unmarshal(text, decoded), decoded.Check()))
 			if again := plan.Make(plan.Input{Snapshot: decoded, Units: set, Record: w.rec}); again.Plan.String() != first.Plan.String() {
 				t.Fatalf("the order of the input matters:\n%s", cmp.Diff(first.Plan.String(), again.Plan.String()))
 			}

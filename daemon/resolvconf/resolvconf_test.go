@@ -47,9 +47,7 @@ func TestFile(t *testing.T) {
 	wait("no name server", func(_ string, exists bool) bool { return !exists })
 	update("[Network]\nDNS=10.0.0.53\n")
 	time.Sleep(20 * time.Millisecond)
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(dir, 0o755))
 	wait("one", func(s string, _ bool) bool { return strings.Contains(s, "nameserver 10.0.0.53\n") })
 	update("[Network]\nDNS=10.0.0.54\n")
 	wait("another one", func(s string, _ bool) bool {

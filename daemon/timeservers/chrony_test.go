@@ -75,9 +75,7 @@ func TestChrony(t *testing.T) {
 		is("no lease in time", "", false)
 		give("10.0.0.3")
 		is("a lease", "server 10.0.0.3 iburst\n", true, "10.0.0.3")
-		if err := chronyd.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, chronyd.Close())
 		is("chronyd was killed again", "server 10.0.0.3 iburst\n", false)
 		give()
 		is("no lease", "", false)
@@ -95,9 +93,7 @@ func TestChrony(t *testing.T) {
 func listen(t *testing.T, run string) *net.UnixConn {
 	t.Helper()
 	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(run, "chrony/chronyd.sock"), Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -117,9 +113,7 @@ func TestChronyTriesAgain(t *testing.T) {
 		if n := strings.Count(log.String(), "level=WARN"); n != 1 {
 			t.Errorf("%d warnings: %s", n, log.String())
 		}
-		if err := os.RemoveAll(file); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.RemoveAll(file))
 		time.Sleep(again)
 		synctest.Wait()
 		if b, err := os.ReadFile(file); string(b) != "server 10.0.0.1 iburst\n" {

@@ -51,9 +51,7 @@ func (d *timesyncd) start(t *testing.T, b *bustest.Bus) *dbus.Conn {
 	c := b.Dial()
 	for iface, methods := range map[string]map[string]any{
 		manager: {"SetRuntimeNTPServers": d.SetRuntimeNTPServers}, "org.freedesktop.DBus.Properties": {"Get": d.Get}} {
-		if err := c.ExportMethodTable(methods, object, iface); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.ExportMethodTable(methods, object, iface))
 	}
 	if _, err := c.RequestName(name, dbus.NameFlagDoNotQueue); err != nil {
 		t.Fatal(err)
@@ -121,9 +119,7 @@ func TestTimesyncd(t *testing.T) {
 			t.Errorf("link %d is not read again", 4+i)
 		}
 	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.Close())
 	host("it stops", false)
 	second := &timesyncd{}
 	second.start(t, b)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"ibnetworkd/internal/testkit"
 )
 
 func TestPauses(t *testing.T) {
@@ -44,9 +46,7 @@ func TestSocketComesBeforeTheWatch(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	p := Pause{Socket: socket, last: Max, tried: time.Now().Add(-time.Second)}
-	if err := os.WriteFile(socket, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(socket, nil, 0o600))
 	if !p.Wait(ctx) {
 		t.Error("it was waited for")
 	}
@@ -63,16 +63,12 @@ func TestSocketComesBeforeTheWatch(t *testing.T) {
 func TestDirectoryMovedAndRemoved(t *testing.T) {
 	for range 20 {
 		dir := filepath.Join(t.TempDir(), "dbus")
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.Mkdir(dir, 0o755))
 		p := Pause{Socket: filepath.Join(dir, "socket"), last: Max}
 		over := make(chan struct{})
 		go func() { defer close(over); p.Wait(t.Context()) }()
 		time.Sleep(20 * time.Millisecond)
-		if err := errors.Join(os.Rename(dir, dir+"2"), os.Remove(dir+"2")); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, errors.Join(os.Rename(dir, dir+"2"), os.Remove(dir+"2")))
 		select {
 		case <-over:
 		case <-time.After(5 * time.Second):

@@ -17,6 +17,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"ibnetworkd/internal/busconn/bustest"
+	"ibnetworkd/internal/testkit"
 )
 
 const (
@@ -28,9 +29,7 @@ func join(t *testing.T, b *bustest.Bus, c Config) *Conn {
 	t.Helper()
 	c.Address = b.Addr
 	conn, err := Join(t.Context(), c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -65,12 +64,8 @@ func TestDescriptorsDoNotPileUp(t *testing.T) {
 		c.Send(bustest.Message(dbus.TypeSignal, conn.Names()[0], "/x", "a.b", "C", dbus.UnixFD(0), dbus.UnixFD(0)), nil)
 	}
 	var id string
-	if err := c.BusObject().Call("org.freedesktop.DBus.GetId", 0).Store(&id); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Object(conn.Names()[0], "/").Call("org.freedesktop.DBus.Peer.Ping", 0).Err; err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.BusObject().Call("org.freedesktop.DBus.GetId", 0).Store(&id))
+	testkit.NoError(t, c.Object(conn.Names()[0], "/").Call("org.freedesktop.DBus.Peer.Ping", 0).Err)
 	if n := bustest.Descriptors(t); n > before {
 		t.Errorf("%d descriptors, %d before", n, before)
 	}
@@ -92,9 +87,7 @@ func TestForgedSignals(t *testing.T) {
 		c.Send(bustest.Message(dbus.TypeSignal, dest, systemdPath, systemd+".Manager", "JobRemoved", uint32(1), dbus.ObjectPath("/"),
 			"modprobe@x.service", result), nil)
 		// A round trip through the connection: what was sent before has been read.
-		if err := c.Object(dest, "/").Call("org.freedesktop.DBus.Peer.Ping", 0).Err; err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.Object(dest, "/").Call("org.freedesktop.DBus.Peer.Ping", 0).Err)
 	}
 	forge := func() {
 		me := forger.Names()[0]
@@ -177,9 +170,7 @@ func TestTrusted(t *testing.T) {
 func TestPeer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer l.Close()
 	go func() {
 		conn, err := l.Accept()
@@ -200,9 +191,7 @@ func TestPeer(t *testing.T) {
 		_, _ = conn.Write(r.Frame(dbus.TypeSignal, 0, "", systemdPath, systemd+".Manager", "Reloading", "", nil))
 	}()
 	c, err := Peer(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer c.Close()
 	sigs := make(chan *dbus.Signal, 1)
 	c.Signal(sigs)

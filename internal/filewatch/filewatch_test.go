@@ -37,9 +37,7 @@ func TestFiles(t *testing.T) {
 	w.Watch([]string{root + "/a//b/./p.conf"})
 	do := func(what string, err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		seen(what)
 	}
 	seen("the start")
@@ -64,9 +62,7 @@ func TestFiles(t *testing.T) {
 // not exist yet.
 func TestNameBelowRoot(t *testing.T) {
 	w, err := New(slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	got := make(chan bool)
 	go w.Run(t.Context(), func(e fsnotify.Event) bool {
 		got <- Leads(e.Name, []string{"/data/p.conf"})
@@ -82,20 +78,14 @@ func TestNameBelowRoot(t *testing.T) {
 // the next one is seen.
 func TestRemovedInUse(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(dir, 0o755))
 	f, err := os.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer f.Close()
 	w, seen := files(t)
 	w.Watch([]string{filepath.Join(dir, "p.conf")})
 	seen("the start")
-	if err := os.Remove(dir); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Remove(dir))
 	seen("the removal")
 	testkit.WriteFile(t, filepath.Join(dir, "p.conf"), "")
 	seen("the file")
@@ -106,18 +96,12 @@ func TestRemovedInUse(t *testing.T) {
 func TestMovedAndRemoved(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "a")
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(dir, 0o755))
 	w, err := New(slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	w.Add(dir)
 	for _, name := range []string{"b", "c"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.Mkdir(filepath.Join(dir, name), 0o755))
 	}
 	added, lost := make(chan error), make(chan struct{}, 1)
 	go w.Run(t.Context(), func(e fsnotify.Event) bool {
@@ -138,9 +122,7 @@ func TestMovedAndRemoved(t *testing.T) {
 	for range 2 {
 		select {
 		case err := <-added:
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 		case <-time.After(5 * time.Second):
 			t.Fatal("Add does not return")
 		}
@@ -157,18 +139,14 @@ func TestMovedAndRemoved(t *testing.T) {
 func TestOneDirectory(t *testing.T) {
 	root := t.TempDir()
 	real, link := filepath.Join(root, "real"), filepath.Join(root, "link")
-	if err := errors.Join(os.Mkdir(real, 0o755), os.Symlink(real, link)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, errors.Join(os.Mkdir(real, 0o755), os.Symlink(real, link)))
 	w, seen := files(t)
 	p, q, r := filepath.Join(link, "p"), filepath.Join(real, "q"), filepath.Join(real, "r")
 	for _, files := range [][]string{{p, q, r}, {q, r}, {r}, {r, p}, {p}} {
 		w.Watch(files)
 		seen("the start")
 		for _, f := range files {
-			if err := os.WriteFile(f, nil, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.WriteFile(f, nil, 0o644))
 			seen(f)
 		}
 	}

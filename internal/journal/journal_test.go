@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ibnetworkd/internal/testkit"
 )
 
 // parse undoes the native protocol.
@@ -38,9 +40,7 @@ func parse(t testing.TB, b []byte) map[string]string {
 func TestNative(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var text bytes.Buffer
 	h := &handler{w: &text, level: slog.LevelInfo, fd: -1}
 	h.dial(path)
@@ -50,9 +50,7 @@ func TestNative(t *testing.T) {
 	b := make([]byte, 4096)
 	_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
 	n, err := c.Read(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	got := parse(t, b[:n])
 	for k, v := range map[string]string{"PRIORITY": "4", "SYSLOG_IDENTIFIER": "ibnetworkd", "INTERFACE": "ib0",
 		"IBNETWORK_UNIT": "/etc/10.ibnetwork", "RDMA_DEVICE": "mlx5_0",

@@ -21,6 +21,7 @@ import (
 	"ibnetworkd/internal/kernel/nl"
 	"ibnetworkd/internal/kernel/rdmanl"
 	"ibnetworkd/internal/kernel/rtnl"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 )
 
@@ -35,19 +36,13 @@ func TestBytes(t *testing.T) {
 		g.Sh("echo '11 1' > /sys/bus/netdevsim/new_device")
 		rt := dialRT(g)
 		dl, err := devlink.Dial()
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		dc, err := dcb.Dial()
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		ib1, eth := waitLink(g, rt, "ib1"), waitLink(g, rt, link)
 		mac := ib.MustParseHWAddr("02:00:00:00:00:07")
 		state, err := dc.Get(link)
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		vf := func(c rtnl.VFChange) func() { return func() { _ = rt.Do(rtnl.SetVF(ib1.Index, 0, c)) } }
 		pfc := *state.PFC
 		pfc.Enabled |= 1 << 3
@@ -95,9 +90,7 @@ func TestBytes(t *testing.T) {
 			}},
 			{unix.NETLINK_ROUTE, "ip link set dev v8 type vlan gvrp off ingress-qos-map 1:0 egress-qos-map 3:0 5:5", func() {
 				v8, err := rt.LinkByName("v8", false)
-				if err != nil {
-					g.Fatal(err)
-				}
+				testkit.NoError(g, err)
 				_ = rt.Do(rtnl.SetVLAN(v8.Index, rtnl.VLANSpec{GVRP: new(false), Ingress: []rtnl.QoSMap{{From: 1}},
 					Egress: []rtnl.QoSMap{{From: 3}, {From: 5, To: 5}}}))
 				v8, err = rt.LinkByName("v8", false)
@@ -111,9 +104,7 @@ func TestBytes(t *testing.T) {
 			}},
 			{unix.NETLINK_ROUTE, "ip link set dev m8 type macvlan mode private", func() {
 				m8, err := rt.LinkByName("m8", false)
-				if err != nil {
-					g.Fatal(err)
-				}
+				testkit.NoError(g, err)
 				_ = rt.Do(rtnl.SetVLAN(m8.Index, rtnl.VLANSpec{Kind: "macvlan", Mode: new(uint16(1))}))
 			}},
 			{unix.NETLINK_ROUTE, "ip link add link " + link + " name i8 type ipvlan mode l3s private", func() {
@@ -182,13 +173,9 @@ func TestUsers(t *testing.T) {
 		g.Sh("ip link add va type veth peer name vb; ip link set vb up; ip link set va up; ip address add 10.8.0.1/24 dev va; rdma link " +
 			"add rxe0 type rxe netdev va")
 		c, err := rdmanl.Dial()
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		devs, err := c.Devices()
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		i := slices.IndexFunc(devs, func(d rdmanl.Device) bool { return d.Name == "rxe0" })
 		users := func(some bool) {
 			g.Helper()
@@ -217,14 +204,10 @@ func TestRDMABytes(t *testing.T) {
 	lab.Run(t, lab.Config{Userland: lab.Debian}, func(g *lab.G) {
 		g.Exec("ip", "link", "add", "va", "type", "veth", "peer", "name", "vb")
 		rd, err := rdmanl.Dial()
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		index := func(name string) uint32 {
 			devs, err := rd.Devices()
-			if err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, err)
 			for _, d := range devs {
 				if d.Name == name {
 					return d.Index

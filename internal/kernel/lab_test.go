@@ -22,14 +22,13 @@ import (
 	"ibnetworkd/internal/kernel/sysfs"
 	"ibnetworkd/internal/kernel/uevent"
 	"ibnetworkd/internal/kernel/umad"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 )
 
 func dialRT(g *lab.G) *rtnl.Conn {
 	c, err := rtnl.Dial()
-	if err != nil {
-		g.Fatal(err)
-	}
+	testkit.NoError(g, err)
 	g.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -63,9 +62,7 @@ func TestIPoIB(t *testing.T) {
 		again := func() rtnl.Link {
 			g.Helper()
 			l, err := c.LinkByIndex(l.Index, true)
-			if err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, err)
 			return l
 		}
 		do(rtnl.SetLink(l.Index, rtnl.LinkChange{Up: new(true)}))
@@ -109,9 +106,7 @@ func TestIPoIB(t *testing.T) {
 		b := l.Address.Bytes()
 		b[19] ^= 0x55
 		addr, err := ib.HWAddrFrom(b)
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		do(rtnl.SetLink(l.Index, rtnl.LinkChange{Up: new(false)}), rtnl.SetLink(l.Index, rtnl.LinkChange{Address: addr}))
 		if got := again().Address.GUID(); got != addr.GUID() {
 			g.Errorf("GUID %v, want %v", got, addr.GUID())
@@ -131,22 +126,16 @@ func TestManyChildren(t *testing.T) {
 			}
 		}
 		ev, err := rtnl.Listen(1)
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		defer func() { _ = ev.Close() }()
 		t0 := time.Now()
 		for _, err := range c.DoAll(rs) {
-			if err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, err)
 		}
 		made := time.Since(t0)
 		t0 = time.Now()
 		ls, err := c.Links(false)
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		n := 0
 		for _, l := range ls {
 			if l.IPoIB != nil && l.Parent != 0 {
@@ -172,9 +161,7 @@ func TestManyChildren(t *testing.T) {
 			g.Errorf("overrun: %v", err)
 		}
 		// The source lives on.
-		if err := c.Do(rtnl.DelLink(first.Index)); err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, c.Do(rtnl.DelLink(first.Index)))
 		if err := kerneltest.Until(ev, func(all []rtnl.Event, lost bool) bool {
 			return lost || slices.Contains(all, rtnl.Event{Type: rtnl.LinkGone, Index: first.Index})
 		}); err != nil {
@@ -194,22 +181,14 @@ func rdmaNetlinkEqualsSysfs(t *testing.T, m lab.Machine) {
 	lab.Run(t, lab.Config{Machine: m, Userland: lab.Debian, HCAs: 3, Ports: 2}, func(g *lab.G) {
 		g.SM(lab.SM{})
 		c, err := rdmanl.Dial()
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		defer func() { _ = c.Close() }()
 		devs, err := c.Devices()
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		ports, err := c.Ports(devs)
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		want, err := sysfs.New("/").IBDevices()
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		if len(devs) != 3 || len(ports) != 6 || len(want) != 3 {
 			g.Fatalf("%d devices and %d ports over netlink, %d devices in sysfs; want 3, 6 and 3", len(devs), len(ports), len(want))
 		}
@@ -248,13 +227,9 @@ func rdmaNetlinkEqualsSysfs(t *testing.T, m lab.Machine) {
 		}
 		// A rename is seen by both, and as a uevent.
 		ue, err := uevent.Listen(uevent.Kernel, 0, "infiniband")
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		defer func() { _ = ue.Close() }()
-		if err := c.Do(rename(devs[0].Index, "ibx0")); err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, c.Do(rename(devs[0].Index, "ibx0")))
 		if devs, err = c.Devices(); err != nil || devs[0].Name != "ibx0" {
 			g.Errorf("after the rename: %+v, %v", devs, err)
 		}
@@ -276,9 +251,7 @@ func TestSysfsOfTheFabric(t *testing.T) {
 		g.SM(lab.SM{Partitions: "Default=0x7fff,ipoib:ALL=full;\nP=0x0001:ALL=full;\n"})
 		f := sysfs.New("/")
 		d, err := f.IBDevice("swib0")
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		p := d.Ports[0]
 		if d.NodeType != ib.NodeCA || p.LinkLayer != ib.LinkLayerInfiniBand || p.State != ib.PortActive || p.GUID() == 0 {
 			g.Errorf("%+v", d)
@@ -328,22 +301,14 @@ func smp(method uint8, attr uint16, mod uint32, tid uint64) []byte {
 func TestMADs(t *testing.T) {
 	lab.Run(t, lab.Config{}, func(g *lab.G) {
 		p, err := umad.Open(context.Background(), "umad0")
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		id, err := p.Register(umad.Agent{QPN: 0, Class: 0x81, Version: 1})
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		dr := umad.Address{QPN: 0, LID: ib.LIDPermissive}
 		var k umad.Packet
 		for tid := range uint64(20) {
-			if err := p.Send(&umad.Packet{Agent: id, Timeout: time.Second, Addr: dr, MAD: smp(1, 0x11, 0, tid+1)}); err != nil {
-				g.Fatal(err)
-			}
-			if err := p.Recv(&k); err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, p.Send(&umad.Packet{Agent: id, Timeout: time.Second, Addr: dr, MAD: smp(1, 0x11, 0, tid+1)}))
+			testkit.NoError(g, p.Recv(&k))
 			if k.Agent != id || k.Status != 0 || len(k.MAD) != umad.MADSize || k.MAD[3] != 0x81 ||
 				binary.BigEndian.Uint32(k.MAD[12:]) != uint32(tid+1) {
 				g.Fatalf("answer %+v", k)
@@ -351,9 +316,7 @@ func TestMADs(t *testing.T) {
 		}
 		// NodeInfo has the GUIDs of sysfs.
 		d, err := sysfs.New("/").IBDevice("swib0")
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		if got := ib.GUID(binary.BigEndian.Uint64(k.MAD[64+12:])); got != d.NodeGUID {
 			g.Errorf("NodeInfo has the GUID %v, sysfs %v", got, d.NodeGUID)
 		}
@@ -373,9 +336,7 @@ func TestMADs(t *testing.T) {
 			g.Fatal(err)
 		}
 		other, err := umad.Open(context.Background(), "umad0")
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		if _, err := other.Register(sm); !errors.Is(err, unix.EINVAL) {
 			g.Errorf("second subnet manager's agent: %v, want EINVAL", err)
 		}
@@ -388,9 +349,7 @@ func TestMADs(t *testing.T) {
 
 		// IsSM is visible while issm is open, and only one can have it.
 		is, err := umad.OpenISSM("issm0")
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		if _, err := umad.OpenISSM("issm0"); !errors.Is(err, umad.ErrSMRunning) {
 			g.Errorf("second holder: %v", err)
 		}
@@ -411,9 +370,7 @@ func TestMADs(t *testing.T) {
 		// A waiting Recv ends with its context, its deadline, and its device.
 		ctx, cancel := context.WithCancel(context.Background())
 		w, err := umad.Open(ctx, "umad0")
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		end := make(chan error)
 		wait := func(p *umad.Port) error {
 			go func() { var k umad.Packet; end <- p.Recv(&k) }()
@@ -455,9 +412,7 @@ func TestVirtualFunctions(t *testing.T) {
 		f := sysfs.New("/")
 		g.Sh("echo '12 1' > /sys/bus/netdevsim/new_device")
 		const bus, dev = "netdevsim", "netdevsim12"
-		if err := f.SetNumVFs(bus, dev, 2); err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, f.SetNumVFs(bus, dev, 2))
 		es, err := os.ReadDir("/sys/bus/netdevsim/devices/netdevsim12/net")
 		if err != nil || len(es) == 0 {
 			g.Fatalf("%v, %v", es, err)
@@ -493,9 +448,7 @@ func TestVirtualFunctions(t *testing.T) {
 		// The dump has the functions only if asked for.
 		for _, vfs := range []bool{false, true} {
 			ls, err := c.Links(vfs)
-			if err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, err)
 			for _, l := range ls {
 				if l.Index == got.Index && (len(l.VFs) == 2) != vfs {
 					g.Errorf("asked for functions %v: %+v", vfs, l)
@@ -505,16 +458,12 @@ func TestVirtualFunctions(t *testing.T) {
 
 		// GUIDs on an adapter that has them.
 		pf, fns, err := f.NetDevice("ib0")
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		if fns == nil {
 			g.Log("the adapter is not a PCI function here and has no virtual functions")
 			return
 		}
-		if err := f.SetNumVFs(pf.Bus, pf.Name, 2); err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, f.SetNumVFs(pf.Bus, pf.Name, 2))
 		if err := f.SetNumVFs(pf.Bus, pf.Name, 1); !errors.Is(err, unix.EBUSY) {
 			g.Errorf("from 2 to 1: %v, want EBUSY", err)
 		}

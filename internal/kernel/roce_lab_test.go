@@ -18,6 +18,7 @@ import (
 	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/rdmanl"
 	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 )
 
@@ -28,9 +29,7 @@ func TestRoCE(t *testing.T) {
 		g.Exec("ip", "link", "set", "vb", "up")
 		g.Exec("ip", "addr", "add", "10.7.0.1/24", "dev", "va")
 		c, err := rdmanl.Dial()
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		defer func() { _ = c.Close() }()
 		for _, kind := range []string{"rxe", "siw"} {
 			name := kind + "7"
@@ -39,9 +38,7 @@ func TestRoCE(t *testing.T) {
 				continue
 			}
 			devs, err := c.Devices()
-			if err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, err)
 			var dev rdmanl.Device
 			for _, d := range devs {
 				if d.Name == name {
@@ -72,9 +69,7 @@ func rxe(g *lab.G, name string) {
 	var v2 []sysfs.GIDEntry
 	g.Wait("the GID of the IPv4 address", 5*time.Second, func() bool {
 		gids, err := f.GIDs(name, 1)
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		v2 = nil
 		for _, e := range gids {
 			if e.Type == "RoCE v2" && strings.HasSuffix(e.GID.String(), "0a07:0001") {
@@ -117,15 +112,11 @@ func rxe(g *lab.G, name string) {
 func ethernet(g *lab.G) string {
 	f := sysfs.New("/")
 	d, err := f.IBDevice("swib0")
-	if err != nil {
-		g.Fatal(err)
-	}
+	testkit.NoError(g, err)
 	if pt, err := f.PortType(d.Bus.Bus, d.Bus.Name, 1); err != nil || pt.Current != "ib" {
 		g.Fatalf("port type %+v, %v", pt, err)
 	}
-	if err := f.SetPortType(d.Bus.Bus, d.Bus.Name, 1, "eth"); err != nil {
-		g.Fatal(err)
-	}
+	testkit.NoError(g, f.SetPortType(d.Bus.Bus, d.Bus.Name, 1, "eth"))
 	var link string
 	g.Wait("an Ethernet link", 5*time.Second, func() bool {
 		es, _ := os.ReadDir("/sys/class/infiniband/swib0/device/net")
@@ -143,14 +134,10 @@ func TestDCB(t *testing.T) {
 		link := ethernet(g)
 		g.Logf("Ethernet link %s", link)
 		c, err := dcb.Dial()
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		defer func() { _ = c.Close() }()
 		s, err := c.Get(link)
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		if s.PFC == nil || s.ETS == nil || s.Buffer == nil || s.DCBX == nil {
 			g.Fatalf("state %+v", s)
 		}
@@ -161,9 +148,7 @@ func TestDCB(t *testing.T) {
 			}
 		}
 		ev, err := dcb.Listen(0)
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		g.Cleanup(func() { _ = ev.Close() }) // after the last use
 		pfc := *s.PFC
 		pfc.Enabled = 1<<3 | 1<<5
@@ -181,9 +166,7 @@ func TestDCB(t *testing.T) {
 		check("DSCP 26", c.AddApps(link, dcb.App{Selector: dcb.DSCP, Priority: 3, Protocol: 26},
 			dcb.App{Selector: dcb.DSCP, Priority: 6, Protocol: 48}))
 		got, err := c.Get(link)
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		if got.PFC.Enabled != pfc.Enabled || got.ETS.TSA != ets.TSA || got.ETS.TxBW != ets.TxBW || got.ETS.PrioTC != ets.PrioTC {
 			g.Errorf("after the changes: %+v %+v", got.PFC, got.ETS)
 		}
@@ -217,20 +200,14 @@ func TestDCB(t *testing.T) {
 func TestDevlink(t *testing.T) {
 	lab.Run(t, lab.Config{Userland: lab.Debian}, func(g *lab.G) {
 		c, err := devlink.Dial()
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		defer func() { _ = c.Close() }()
 		ev, err := c.Listen(0)
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		defer func() { _ = ev.Close() }()
 		g.Sh("echo '10 2' > /sys/bus/netdevsim/new_device")
 		ports, err := c.Ports()
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		n := 0
 		for _, p := range ports {
 			if p.Dev == "netdevsim10" && p.Type == devlink.TypeEth {

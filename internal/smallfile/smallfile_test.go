@@ -7,15 +7,15 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 func TestReadEachSize(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
 	for _, n := range []int{0, 1, 4095, 4096, 4097, 8192, 10000} {
 		want := bytes.Repeat([]byte("x"), n)
-		if err := os.WriteFile(path, want, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(path, want, 0o644))
 		if got, err := Read(path, 10000); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%d bytes: %d, %v", n, len(got), err)
 		}
@@ -62,9 +62,7 @@ func TestReplace(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "f")
 	for _, text := range []string{"one", "a longer one", ""} {
-		if err := Replace(path, []byte(text), 0o640); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, Replace(path, []byte(text), 0o640))
 		if b, err := os.ReadFile(path); err != nil || string(b) != text {
 			t.Errorf("%q, %v", b, err)
 		}
@@ -73,9 +71,7 @@ func TestReplace(t *testing.T) {
 		t.Error(st.Mode(), err)
 	}
 	// What cannot be replaced leaves nothing behind.
-	if err := os.MkdirAll(filepath.Join(dir, "d", "x"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.MkdirAll(filepath.Join(dir, "d", "x"), 0o755))
 	if err := Replace(filepath.Join(dir, "d"), nil, 0o644); err == nil {
 		t.Error("a directory was replaced")
 	}
@@ -93,9 +89,7 @@ func TestWriteMakesNoFile(t *testing.T) {
 	if err := Write(path, []byte("x")); !errors.Is(err, fs.ErrNotExist) {
 		t.Error(err)
 	}
-	if err := os.WriteFile(path, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(path, nil, 0o644))
 	if err := Write(path, []byte("x")); err != nil {
 		t.Error(err)
 	}

@@ -38,6 +38,14 @@ func (b *Buffer) Reset() {
 	b.b.Reset()
 }
 
+// NoError ends the test if there is an error.
+func NoError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // WriteFiles makes files below root, of texts by names; a text that begins with "->" is where
 // a symbolic link leads.
 func WriteFiles(t testing.TB, root string, files map[string]string) {
@@ -56,18 +64,14 @@ func WriteFile(t testing.TB, path, text string) {
 	} else if err == nil {
 		err = os.WriteFile(path, []byte(text), 0o644)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, err)
 }
 
 // ReadFile is what a file has.
 func ReadFile(t testing.TB, path string) []byte {
 	t.Helper()
 	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	NoError(t, err)
 	return b
 }
 

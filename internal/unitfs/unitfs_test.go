@@ -25,9 +25,7 @@ func TestRoot(t *testing.T) {
 	testkit.WriteFile(t, outside, "[Match]\nName=outside\n")
 	at := func(p string) string { return filepath.Join(root, p) }
 	for _, d := range []string{dir, "/nix/store/x", "/srv"} {
-		if err := os.MkdirAll(at(d), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.MkdirAll(at(d), 0o755))
 	}
 	testkit.WriteFile(t, at("/srv/good"), "[Match]\nName=inside\n")
 	for name, target := range map[string]string{
@@ -51,9 +49,7 @@ func TestRoot(t *testing.T) {
 	} {
 		testkit.WriteFile(t, at(name), "->"+target)
 	}
-	if err := unix.Mkfifo(at(dir+"/40.ibnetwork"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, unix.Mkfifo(at(dir+"/40.ibnetwork"), 0o644))
 	var roots []units.Root
 	for _, d := range units.Dirs {
 		roots = append(roots, units.Root{Path: d, FS: New(root, d)})
@@ -109,9 +105,7 @@ func TestOpen(t *testing.T) {
 		t.Error(null, err)
 	}
 	f, err := New("/", "/dev").Open("zero")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if st, err := f.Stat(); err != nil || st.Mode().IsRegular() {
 		t.Error(st, err)
 	}

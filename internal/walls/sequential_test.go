@@ -26,9 +26,7 @@ func TestSequential(t *testing.T) {
 		}
 		for _, file := range files {
 			f, err := parser.ParseFile(token.NewFileSet(), file, nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			for _, imp := range f.Imports {
 				p := strings.Trim(imp.Path.Value, `"`)
 				for _, no := range []string{"sync", "testing/synctest", module + "/sm/engine", module + "/sm/route", module + "/lab/simfabric",

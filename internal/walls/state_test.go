@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 // stateless are the packages that keep nothing between two calls: what they know
@@ -73,14 +75,10 @@ func TestNoState(t *testing.T) {
 			}
 		}
 		tests, err := filepath.Glob(filepath.Join(p.Dir, "*_test.go"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for _, name := range tests {
 			f, err := parser.ParseFile(fset, name, nil, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			files = append(files, f)
 		}
 		for _, f := range files {
@@ -119,9 +117,7 @@ func parse(t *testing.T, fset *token.FileSet, p pkg) (files []*ast.File) {
 	t.Helper()
 	for _, name := range p.GoFiles {
 		f, err := parser.ParseFile(fset, filepath.Join(p.Dir, name), nil, parser.ParseComments)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		files = append(files, f)
 	}
 	return files

@@ -76,9 +76,7 @@ func sources(t *testing.T, f func(path string, text []byte)) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 }
 
 // TestShape keeps lines, files and functions of Go short enough to review, and lines and

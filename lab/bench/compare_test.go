@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 )
 
@@ -42,9 +43,7 @@ func number(name string, otherwise int) int {
 func contestants(t testing.TB) []contestant {
 	t.Helper()
 	out, err := chosen(*against)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if *pastFile == "" && !lab.InGuest() && slices.ContainsFunc(out, func(c contestant) bool { return c.name == past.name }) {
 		t.Fatal("-against=past needs -past FILE, another build of ibnetworkd (make bench: PAST=FILE)")
 	}
@@ -93,9 +92,7 @@ func config(t testing.TB) lab.Config {
 		if err == nil {
 			err = os.WriteFile(file, text, 0o755)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		c.Bins = append(c.Bins, file)
 		const program = "/lab/bin/ibnetworkd"
 		c.Files["/etc/systemd/system/"+past.units[0]] = strings.ReplaceAll(dist("systemd/ibnetworkd.service"), program, program+"-past")
@@ -161,9 +158,7 @@ func newRig(g *lab.G) *rig {
 
 func must(g *lab.G, err error) {
 	g.Helper()
-	if err != nil {
-		g.Fatal(err)
-	}
+	testkit.NoError(g, err)
 }
 
 // score is what a contestant did in all rounds of a kind of work.

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 )
 
@@ -26,9 +27,7 @@ func TestMemory(t *testing.T) {
 	}
 	dir := t.TempDir()
 	root, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	build := func(name, imports string) string {
 		t.Helper()
 		out := filepath.Join(dir, name)
@@ -39,9 +38,7 @@ func TestMemory(t *testing.T) {
 			source := filepath.Join(dir, name+".go")
 			overlay, _ := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, "lab/bench", name, "main.go"): source}})
 			for path, text := range map[string][]byte{source: fmt.Appendf(nil, idle, imports), source + ".json": overlay} {
-				if err := os.WriteFile(path, text, 0o600); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, os.WriteFile(path, text, 0o600))
 			}
 			args = append(args, "-overlay", source+".json", "./lab/bench/"+name)
 		}
@@ -64,9 +61,7 @@ func TestMemory(t *testing.T) {
 		c := exec.Command(program, x.args...)
 		c.Env = append(os.Environ(), "GOMAXPROCS=1", "GOMEMLIMIT=768MiB", "DBUS_SYSTEM_BUS_ADDRESS=unix:path="+filepath.Join(dir, "bus"))
 		c.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-		if err := c.Start(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.Start())
 		time.Sleep(10 * time.Second) // the work of its start is done
 		all, own, err := resident(c.Process.Pid, program)
 		_ = c.Process.Kill()
@@ -75,9 +70,7 @@ func TestMemory(t *testing.T) {
 			t.Fatalf("%s: %d kB, %d of its file: %v", x.what, all, own, err)
 		}
 		info, err := os.Stat(program)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		t.Logf("%s: %.1f MB, of these %.1f MB pages of its file of %.1f MB", x.what, float64(all)/1000, float64(own)/1000,
 			float64(info.Size())/1e6)
 	}

@@ -23,9 +23,7 @@ func builder(t *testing.T) *Builder {
 	t.Helper()
 	t.Setenv("IBNET_CACHE", t.TempDir())
 	b, err := New(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return b
 }
 
@@ -83,34 +81,26 @@ func TestOnceAfterKill(t *testing.T) {
 	partial := dir + ".partial"
 	for _, m := range []string{"proc", "dev", "dev/shm"} {
 		at := filepath.Join(partial, m)
-		if err := os.MkdirAll(at, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.MkdirAll(at, 0o755))
 		if err := syscall.Mount("lab", at, "tmpfs", 0, ""); err != nil {
 			t.Skip(err) // no right to
 		}
 		t.Cleanup(func() { _ = syscall.Unmount(at, syscall.MNT_DETACH) })
 	}
-	if err := syscall.Mount("lab", filepath.Join(partial, "proc"), "tmpfs", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.once(t.Context(), "thing", dir, func(tmp string) error {
+	testkit.NoError(t, syscall.Mount("lab", filepath.Join(partial, "proc"), "tmpfs", syscall.MS_REMOUNT|syscall.MS_RDONLY, ""))
+	testkit.NoError(t, b.once(t.Context(), "thing", dir, func(tmp string) error {
 		left, err := os.ReadDir(tmp)
 		if len(left) != 0 {
 			t.Errorf("left behind: %v", left)
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 func TestLockCancelled(t *testing.T) {
 	b := builder(t)
 	unlock, err := b.lock(t.Context(), "x", "x")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer unlock()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -204,9 +194,7 @@ func TestUnpackKernel(t *testing.T) {
 		{"bad compression", bzImage([]byte("12345678")), "unknown compression"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if err := os.WriteFile(in, tc.text, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.WriteFile(in, tc.text, 0o644))
 			err := unpackKernel(in, out)
 			if tc.err == "" && err != nil || tc.err != "" && (err == nil || !strings.Contains(err.Error(), tc.err)) {
 				t.Errorf("got %v, want %q", err, tc.err)
@@ -224,9 +212,7 @@ func FuzzUnpackKernel(f *testing.F) {
 		}
 		dir := t.TempDir()
 		in := filepath.Join(dir, "in")
-		if err := os.WriteFile(in, b, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(in, b, 0o644))
 		_ = unpackKernel(in, filepath.Join(dir, "out"))
 	})
 }
@@ -238,9 +224,7 @@ func TestDownload(t *testing.T) {
 	bin := t.TempDir()
 	write := func(script string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(bin, "apt-get"), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(filepath.Join(bin, "apt-get"), []byte("#!/bin/sh\n"+script), 0o755))
 	}
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	// A mirror that goes away in the middle.
@@ -251,9 +235,7 @@ func TestDownload(t *testing.T) {
 	write("[ \"$2\" = download ] && echo whole > \"$3_1.0_amd64.deb\"\n")
 	for range 2 {
 		files, err := b.Packages(t.Context(), "some")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if text, _ := os.ReadFile(files[0]); string(text) != "whole\n" {
 			t.Errorf("got %q", text)
 		}
@@ -281,18 +263,12 @@ func TestPrune(t *testing.T) {
 		"killed.partial": 2 * 24 * time.Hour, "running.partial": time.Hour,
 	} {
 		dir := filepath.Join(kind, name)
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.MkdirAll(dir, 0o755))
 		at := time.Now().Add(-age)
-		if err := os.Chtimes(dir, at, at); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.Chtimes(dir, at, at))
 	}
 	for _, name := range []string{"old", "new"} { // the old one is there, and used by that
-		if err := b.once(t.Context(), name, filepath.Join(kind, name), func(string) error { return nil }); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, b.once(t.Context(), name, filepath.Join(kind, name), func(string) error { return nil }))
 	}
 	if got, want := have(), "new old recent running.partial"; got != want {
 		t.Errorf("left are %q, want %q", got, want)

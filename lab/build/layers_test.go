@@ -63,9 +63,7 @@ func TestModuleLayers(t *testing.T) {
 		t.Errorf("Kbuild has the order\n%v, swib.h\n%v", objects, want)
 	}
 	files, err := filepath.Glob(filepath.Join(dir, "*.[ch]"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, f := range files {
 		name := filepath.Base(f)
 		b := testkit.ReadFile(t, f)

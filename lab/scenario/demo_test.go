@@ -20,6 +20,7 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 )
 
@@ -82,9 +83,7 @@ func follow(ctx context.Context, name string, to io.Writer) error {
 func TestFollow(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "story")
 	w, err := os.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer w.Close()
 	if _, err := w.WriteString("begin\n"); err != nil {
 		t.Fatal(err)
@@ -100,14 +99,10 @@ func TestFollow(t *testing.T) {
 	if _, err := w.WriteString("end\n"); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Remove(name); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Remove(name))
 	cancel()
 	rest, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if err := <-told; err != nil || string(rest) != "end\n" {
 		t.Errorf("%q, %v", rest, err)
 	}
@@ -131,9 +126,7 @@ func (s story) show(text string) {
 
 func tellDemo(g *lab.G) {
 	f, err := os.Create(storyFile)
-	if err != nil {
-		g.Fatal(err)
-	}
+	testkit.NoError(g, err)
 	defer f.Close()
 	s := story{g, f}
 	s.say("Linux %s, as a process: two adapters, one cable, no subnet manager", strings.TrimSpace(g.Read("/proc/sys/kernel/osrelease")))
@@ -142,9 +135,7 @@ func tellDemo(g *lab.G) {
 	nodes := []*node{newNode(g, "a"), newNode(g, "b")}
 	for i, n := range nodes {
 		link := fmt.Sprintf("ib%d", i)
-		if err := moveLink(link, n.Host); err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, moveLink(link, n.Host))
 		n.unit("10-"+link+".ibnetwork", fmt.Sprintf("[Match]\nName=%s\n\n[Link]\nMTUBytes=65520\n\n[IPoIB]\nMode=connected\n\n"+
 			"[Network]\nAddress=192.168.151.%d/24\n", link, i+1))
 	}
@@ -185,9 +176,7 @@ func tellDemo(g *lab.G) {
 
 	before := g.FabricPort("hca0", 1)
 	rtt, err := echo(nodes[0].Host, netip.MustParseAddr("192.168.151.2"), 65000, time.Minute)
-	if err != nil {
-		g.Fatal(err)
-	}
+	testkit.NoError(g, err)
 	after := g.FabricPort("hca0", 1)
 	if after.Int("rcmax") < 65000 {
 		g.Errorf("the longest connected-mode message has %d bytes, want more than 65000", after.Int("rcmax"))

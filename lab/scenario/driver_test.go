@@ -95,9 +95,7 @@ func TestExamplesUnderUdev(t *testing.T) {
 			g.Helper()
 			old, _ := filepath.Glob(unitDir + "*.ibnetwork")
 			for _, f := range old {
-				if err := os.Remove(f); err != nil {
-					g.Fatal(err)
-				}
+				testkit.NoError(g, os.Remove(f))
 			}
 			for name, text := range texts {
 				g.Write(unitDir+name, text)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 	"ibnetworkd/link"
 )
@@ -155,9 +156,7 @@ func TestEnhancedIPoIB(t *testing.T) {
 
 		// The examples that ask for the best mode have nothing to complain of here.
 		for _, f := range []string{"10-ib.ibnetwork", "20-storage.ibnetwork"} {
-			if err := os.Remove(unitDir + f); err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, os.Remove(unitDir+f))
 		}
 		for name, links := range map[string][]string{"40-partitions.ibnetwork": {one, "storage"}, "50-plugin.ibnetwork": {one}} {
 			use(name, strings.Replace(g.Read(examples+name), "Name=ib0", "Name="+one, 1))
@@ -174,9 +173,7 @@ func TestEnhancedIPoIB(t *testing.T) {
 				}
 				return ""
 			})
-			if err := os.Remove(unitDir + name); err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, os.Remove(unitDir+name))
 		}
 	})
 }
@@ -249,8 +246,6 @@ func firstLink(g *lab.G, dev string) (name string) {
 func flaps(g *lab.G, name string) int {
 	g.Helper()
 	n, err := strconv.Atoi(strings.TrimSpace(g.Read("/sys/class/net/" + name + "/carrier_changes")))
-	if err != nil {
-		g.Fatal(err)
-	}
+	testkit.NoError(g, err)
 	return n
 }

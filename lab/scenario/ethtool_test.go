@@ -11,6 +11,7 @@ import (
 
 	"ibnetworkd/internal/kernel/ethtool"
 	"ibnetworkd/internal/kernel/rtnl"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 	"ibnetworkd/link"
 )
@@ -88,9 +89,7 @@ func TestEthtool(t *testing.T) {
 		g.Sh("echo '11 1 4' > /sys/bus/netdevsim/new_device; ip link set $(ls /sys/bus/netdevsim/devices/netdevsim11/net) name sim0")
 		g.Sh("ip link add va numrxqueues 4 numtxqueues 4 type veth peer name vb numrxqueues 4 numtxqueues 4; ip link set vb up")
 		rt, err := rtnl.Dial()
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		d := startDaemon(g)
 		wait := func(name, key, actual, why string) {
 			g.Helper()
@@ -104,21 +103,15 @@ func TestEthtool(t *testing.T) {
 			wait("sim0", "RxBufferSize", "", "this kernel has no ethtool netlink")
 			return
 		}
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		index := func(name string) int {
 			l, err := rt.LinkByName(name, false)
-			if err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, err)
 			return l.Index
 		}
 		get := func(name string, group ethtool.Group) ethtool.Values {
 			v, err := et.Get(index(name), group)
-			if err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, err)
 			return v
 		}
 		is := func(name string, group ethtool.Group, want ethtool.Values) {
@@ -152,9 +145,7 @@ func TestEthtool(t *testing.T) {
 		g.Write(unitDir+"10-sim0.ibnetwork", unit)
 		for range 5 {
 			is("sim0", ethtool.Rings, rings)
-			if err := et.Do(et.Set(index("sim0"), ethtool.Rings, ethtool.Values{unix.ETHTOOL_A_RINGS_RX: 512})); err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, et.Do(et.Set(index("sim0"), ethtool.Rings, ethtool.Values{unix.ETHTOOL_A_RINGS_RX: 512})))
 		}
 		wait("sim0", "RxBufferSize", "512", "another program changes")
 	})

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 )
 
@@ -45,9 +46,7 @@ func watchFabric(g *lab.G, hosts []string, me int) {
 			v.Pings[h] = count{sent, lost}
 		}
 		text, err := json.Marshal(v)
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		g.Post("view-"+hosts[me], string(text))
 		time.Sleep(100 * time.Millisecond)
 	}
@@ -236,15 +235,11 @@ Switch	8 "S-0000000000000b01"		# "right" base port 0 lid 0 lmc 0
 
 			sim := r.Fabric()
 			guid := sim.FindHost("left")[0].NodeGUID
-			if err := sim.Cut(guid, 8); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, sim.Cut(guid, 8))
 			ml := w.one("the left half has a master", 90*time.Second, "a", "b")
 			mr := w.one("the right half has a master", 90*time.Second, "c", "d")
 			w.matrix("cut in two; the masters are " + ml + " and " + mr)
-			if err := sim.Restore(guid, 8); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, sim.Restore(guid, 8))
 			last = w.one("one subnet again", 90*time.Second, hosts...)
 			w.matrix("healed; the master is " + last)
 			r.Post("end", "now")

@@ -22,18 +22,14 @@ func TestPackageMinimal(t *testing.T) {
 	}
 	files := packages(t, "deb")
 	b, err := build.New(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, suite := range []string{"bookworm", "trixie"} {
 		t.Run(suite, func(t *testing.T) {
 			base, err := b.Minimal(t.Context(), suite)
 			if errors.Is(err, build.ErrUnavailable) {
 				t.Skip(err)
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			root := filepath.Join(t.TempDir(), "root")
 			if out, err := exec.Command("cp", "-a", "--reflink=auto", base, root).CombinedOutput(); err != nil {
 				t.Fatalf("copy: %v\n%s", err, out)
@@ -55,9 +51,7 @@ func TestPackageMinimal(t *testing.T) {
 			install := func(file string) {
 				t.Helper()
 				text := testkit.ReadFile(t, file)
-				if err := os.WriteFile(filepath.Join(root, "tmp/package.deb"), text, 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, os.WriteFile(filepath.Join(root, "tmp/package.deb"), text, 0o644))
 				out, err := in("/usr/bin/dpkg", "-i", "/tmp/package.deb")
 				if err != nil || strings.Contains(out, "arning") || strings.Contains(out, "rror") || strings.Contains(out, "ot found") {
 					t.Fatalf("dpkg -i: %v\n%s", err, out)

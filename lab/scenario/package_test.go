@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 	"ibnetworkd/lab/build"
 )
@@ -60,16 +61,12 @@ func debs(t *testing.T, names ...string) []string {
 		return nil
 	}
 	b, err := build.New(t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	files, err := b.Packages(t.Context(), names...)
 	if errors.Is(err, build.ErrUnavailable) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return files
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ibnetworkd/cmd/ibnetctl/diagnose"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 )
 
@@ -107,13 +108,9 @@ func TestDiagnose(t *testing.T) {
 		// Duplicate address detection asks its group once: this host is a member before, and
 		// the way there is known.
 		ib0, err := net.InterfaceByName("ib0")
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		member, err := net.ListenMulticastUDP("udp6", ib0, &net.UDPAddr{IP: net.ParseIP("ff02::1:ff00:9"), Port: 9})
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		defer member.Close()
 		g.Ping("fd01::9")
 		g.Write(unitDir+"10-ib0.ibnetwork", "[Match]\nName=ib0\n[Network]\nAddress=10.1.0.1/24\nAddress=fd01::9/64\n")

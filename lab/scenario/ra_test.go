@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 	"ibnetworkd/link"
 )
@@ -84,9 +85,7 @@ func TestAdvertisedNameServers(t *testing.T) {
 			options = append(options, "\x1f\x03\x00\x00\x00\x00\x00"...)
 			options = append(append(options, lifetime), "\x02ra\x07example\x00\x00\x00\x00\x00"...)
 			advert := routerAdvert(netip.MustParseAddr("fd77::"), options...)
-			if err := router.Do(func() error { return advertise("vb", advert) }); err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, router.Do(func() error { return advertise("vb", advert) }))
 		}
 		has := func(want bool) string {
 			out := g.Exec("resolvectl", "status", "va")
@@ -123,9 +122,7 @@ func TestAdvertisedNameServers(t *testing.T) {
 		// Addresses of no server, a name of no host and a cut option change nothing.
 		for _, o := range []string{"\x19\x03\x00\x00\x00\x00\x00\xff" + strings.Repeat("\xff", 16),
 			"\x1f\x02\x00\x00\x00\x00\x00\xff\x03a b\x00\x00\x00\x00", "\x19\x01\x00\x00\x00\x00\x00\xff"} {
-			if err := router.Do(func() error { return advertise("vb", routerAdvert(netip.MustParseAddr("fd77::"), []byte(o)...)) }); err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, router.Do(func() error { return advertise("vb", routerAdvert(netip.MustParseAddr("fd77::"), []byte(o)...)) }))
 		}
 		time.Sleep(time.Second)
 		if why := has(false); why != "" {
@@ -158,9 +155,7 @@ func TestRouterAdvertisements(t *testing.T) {
 				return ""
 			}
 			g.WaitFor(10*time.Second, func() string {
-				if err := router.Do(func() error { return advertise("vb", advert) }); err != nil {
-					g.Fatal(err)
-				}
+				testkit.NoError(g, router.Do(func() error { return advertise("vb", advert) }))
 				time.Sleep(100 * time.Millisecond)
 				return here()
 			})

@@ -13,6 +13,7 @@ import (
 	"ibnetworkd/internal/kernel/dcb"
 	"ibnetworkd/internal/kernel/rdmanl"
 	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 	"ibnetworkd/link"
 )
@@ -170,9 +171,7 @@ func TestCardOfTwoKinds(t *testing.T) {
 func restartDriver(g *lab.G, dev string) {
 	g.Helper()
 	x, err := sysfs.New("/").IBDevice(dev)
-	if err != nil {
-		g.Fatal(err)
-	}
+	testkit.NoError(g, err)
 	there := func() bool { _, err := os.Stat("/sys/class/infiniband/" + dev); return err == nil }
 	g.Write("/sys/bus/platform/drivers/swib/unbind", x.Bus.Name)
 	g.Wait("the device is gone", 5*time.Second, func() bool { return !there() })
@@ -328,9 +327,7 @@ func TestVLANOfRoCE(t *testing.T) {
 			g.Log(text)
 		}
 		// Without its unit it goes, and its file.
-		if err := os.Remove(unitDir + "10-a.ibnetwork"); err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, os.Remove(unitDir+"10-a.ibnetwork"))
 		d.p.Signal(syscall.SIGHUP)
 		g.WaitFor(10*time.Second, func() string {
 			if _, err := os.Stat("/run/ibnetworkd/links/storage.env"); err == nil || strings.Contains(g.Exec("ip", "-o", "link"), "storage") {
@@ -491,18 +488,14 @@ func TestTrustTable(t *testing.T) {
 			unitDir + "10-eth.ibnetwork": unit("dscp"),
 		}}, func(g *lab.G) {
 		rd, err := rdmanl.Dial()
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		defer func() { _ = rd.Close() }()
 		sys, err := rd.System()
 		if err != nil || !sys.Monitor {
 			g.Errorf("Linux 6.12 tells of RDMA devices, and this says %+v, %v", sys, err)
 		}
 		ev, err := rd.Listen(0)
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		defer func() { _ = ev.Close() }()
 		d := startDaemon(g)
 		var eth string
@@ -518,9 +511,7 @@ func TestTrustTable(t *testing.T) {
 				return "nothing trusts " + want + ":\n" + tail(d.p.Output(), 20)
 			})
 			c, err := dcb.Dial()
-			if err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, err)
 			defer func() { _ = c.Close() }()
 			st, err := c.Get(eth)
 			if err != nil || !slices.Equal(st.Trust, order) {

@@ -66,12 +66,8 @@ func TestSimulatorPage(t *testing.T) {
 	sim := exec.Command("bash", "-ec", strings.Join(blocks[0], "\n"))
 	sim.Dir, sim.Stdout, sim.Stderr = dir, &first, &first
 	console, err := sim.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := sim.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, sim.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- sim.Wait() }()
 	defer console.Close()

@@ -16,6 +16,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 	"ibnetworkd/link"
 )
@@ -261,9 +262,7 @@ func (s *slowCard) plug() time.Duration {
 // shortest first.
 func (s *slowCard) call(until time.Time) (took []time.Duration) {
 	c, err := dbus.ConnectSystemBus()
-	if err != nil {
-		s.Fatal(err)
-	}
+	testkit.NoError(s, err)
 	defer func() { _ = c.Close() }()
 	o := c.Object(api.BusName, api.Root)
 	s.Wait("the daemon on the bus", 10*time.Second, func() bool {
@@ -289,9 +288,7 @@ func (s *slowCard) call(until time.Time) (took []time.Duration) {
 // two messages of the watchdog while the daemon runs.
 func watchdogOf(g *lab.G, path string) *atomic.Int64 {
 	c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
-	if err != nil {
-		g.Fatal(err)
-	}
+	testkit.NoError(g, err)
 	longest := &atomic.Int64{}
 	go func() {
 		var last time.Time
@@ -323,9 +320,7 @@ func watchdogOf(g *lab.G, path string) *atomic.Int64 {
 func firstCard(g *lab.G, record string) string {
 	g.Helper()
 	var r struct{ Links, Ports []json.RawMessage }
-	if err := json.Unmarshal([]byte(record), &r); err != nil {
-		g.Fatal(err)
-	}
+	testkit.NoError(g, json.Unmarshal([]byte(record), &r))
 	var out []string
 	for _, x := range slices.Concat(r.Links, r.Ports) {
 		if s := string(x); strings.Contains(s, `"ib0"`) || strings.Contains(s, `"10-vf.ibnetwork"`) {

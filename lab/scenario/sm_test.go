@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/saprobe"
@@ -54,13 +55,9 @@ func smIs(g *lab.G, dev, state string) func() bool {
 func askSA(g *lab.G, dev string) *saprobe.Probe {
 	g.Helper()
 	tr, err := umad.Open(sysfs.New(""), dev, 1)
-	if err != nil {
-		g.Fatal(err)
-	}
+	testkit.NoError(g, err)
 	p := saprobe.Start(tr)
-	if err := p.WaitAnswer(time.Now(), time.Minute); err != nil {
-		g.Fatal(err)
-	}
+	testkit.NoError(g, p.WaitAnswer(time.Now(), time.Minute))
 	return p
 }
 

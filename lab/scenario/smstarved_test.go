@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ibnetworkd/internal/kernel/sysfs"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 	"ibnetworkd/sm/engine"
 	"ibnetworkd/sm/mad"
@@ -21,14 +22,10 @@ func TestSMStarved(t *testing.T) {
 		sm := startSM(g, "swib0")
 		g.WaitActive(20 * time.Second)
 		tr, err := umad.Open(sysfs.New(""), "swib1", 1)
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		defer tr.Close()
 		port, err := tr.Port()
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		var before engine.Counters
 		g.Wait("the manager to tell", 10*time.Second, func() bool {
 			x := smStatus(g, "swib0")
@@ -49,9 +46,7 @@ func TestSMStarved(t *testing.T) {
 			h := mad.NewSA(mad.MethodGet, mad.AttrClassPortInfo, tid, 0)
 			p := transport.Packet{LID: port.SMLID, QPN: 1, Timeout: wait, Retries: 50}
 			p.SetMessage(h.Append(nil), false)
-			if err := tr.Send(&p); err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, tr.Send(&p))
 		}
 		// On a busy machine ib_mad sends fewer repeats in a time.
 		g.Wait("ten copies of each request", time.Minute, func() bool { return sent()-first >= 10*n })
@@ -59,9 +54,7 @@ func TestSMStarved(t *testing.T) {
 		in := make([]transport.Packet, 64)
 		for got := 0; got < n; {
 			k, err := tr.Recv(t.Context(), in)
-			if err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, err)
 			for i := range in[:k] {
 				if in[i].Err != nil {
 					g.Fatal(in[i].Err)

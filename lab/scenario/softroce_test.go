@@ -11,6 +11,7 @@ import (
 
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/internal/kernel/rtnl"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 	"ibnetworkd/link"
 )
@@ -73,17 +74,11 @@ func TestSoftRoCE(t *testing.T) {
 		g.WaitFor(20*time.Second, said)
 		// The daemon's doings and those of others, as fast as requests go.
 		c, err := rtnl.Dial()
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		v1, err := c.LinkByName("v1", false)
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		v2, err := c.LinkByName("v2", false)
-		if err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, err)
 		up := func(v bool) rtnl.Request { return rtnl.SetLink(v2.Index, rtnl.LinkChange{Up: &v}) }
 		other := func(i int) rtnl.Address {
 			return rtnl.Address{Index: v1.Index, Prefix: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 9, byte(i), 1}), 24)}
@@ -100,9 +95,7 @@ func TestSoftRoCE(t *testing.T) {
 			case 3:
 				r = rtnl.DelAddress(other(i - 2))
 			}
-			if err := c.Do(r); err != nil {
-				g.Fatal(err)
-			}
+			testkit.NoError(g, c.Do(r))
 			if i%25 == 0 {
 				d.p.Signal(syscall.SIGHUP)
 			}
@@ -119,9 +112,7 @@ func TestSoftRoCE(t *testing.T) {
 		g.Exec("ip", "link", "set", "v2", "up")
 		for i := range 100 {
 			for _, v := range []bool{false, true} {
-				if err := c.Do(up(v)); err != nil {
-					g.Fatal(err)
-				}
+				testkit.NoError(g, c.Do(up(v)))
 			}
 			if i%10 == 0 {
 				d.p.Signal(syscall.SIGHUP)
@@ -182,9 +173,7 @@ func TestSoftRoCE(t *testing.T) {
 		d.kill()
 		d.start()
 		d.configured("v1", 20*time.Second)
-		if err := os.Remove(unitDir + "10-a.ibnetwork"); err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, os.Remove(unitDir+"10-a.ibnetwork"))
 		d.p.Signal(syscall.SIGHUP)
 		g.WaitFor(10*time.Second, func() string {
 			// rdma fails if a device goes between its list and the reading of it.

@@ -14,6 +14,7 @@ import (
 
 	"ibnetworkd/cmd/ibnetctl/answer/answertest"
 	"ibnetworkd/daemon/bus/api"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab"
 	"ibnetworkd/smctl"
 )
@@ -423,9 +424,7 @@ func busAsUser(g *lab.G) {
 // busReads counts the property reads of a second through the system bus.
 func busReads(g *lab.G) {
 	c, err := dbus.ConnectSystemBus()
-	if err != nil {
-		g.Fatal(err)
-	}
+	testkit.NoError(g, err)
 	defer c.Close()
 	o := c.Object(api.BusName, dbus.ObjectPath(api.PortPath("swib0", 1)))
 	n, start := 0, time.Now()
@@ -434,9 +433,7 @@ func busReads(g *lab.G) {
 		o.Go("org.freedesktop.DBus.Properties.Get", 0, done, api.Port, "State")
 	}
 	for time.Since(start) < 2*time.Second {
-		if err := (<-done).Err; err != nil {
-			g.Fatal(err)
-		}
+		testkit.NoError(g, (<-done).Err)
 		n++
 		o.Go("org.freedesktop.DBus.Properties.Get", 0, done, api.Port, "State")
 	}

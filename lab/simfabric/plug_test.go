@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/lab/simfabric/wire"
@@ -58,9 +59,7 @@ func half(t *testing.T, f *fabric.Fabric, in func(n int32) bool) *fabric.Fabric 
 func socketCable(t *testing.T, a, b *simfabric.Sim, an ib.GUID, ap uint8, bn ib.GUID, bp uint8) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	t.Cleanup(func() { cancel(); wg.Wait() })
@@ -72,14 +71,10 @@ func socketCable(t *testing.T, a, b *simfabric.Sim, an ib.GUID, ap uint8, bn ib.
 		f := os.NewFile(uintptr(pair[i]), "cable")
 		conn, err := net.FileConn(f)
 		f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		c := wire.New(uint32(time.Now().UnixNano()) + uint32(i)*2)
 		g, err := end.s.Plug(end.g, end.p, c.Send, c.SetReady)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		wg.Go(func() {
 			if err := c.Run(ctx, conn, g); err != nil {
 				t.Error(err)
@@ -135,9 +130,7 @@ func TestPlug(t *testing.T) {
 	run := func(s *simfabric.Sim, prio uint8) {
 		hosts := s.FindHost("")
 		tr, err := s.Open(hosts[0].PortGUID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		sm := engine.New(tr, engine.Config{Log: slog.New(slog.DiscardHandler), Priority: prio})
 		sms = append(sms, sm)
 		ctx, cancel := context.WithCancel(context.Background())
@@ -195,9 +188,7 @@ func TestPlug(t *testing.T) {
 
 	c := crossing[0]
 	node := f.Nodes[c.Node].GUID
-	if err := a.Cut(node, c.Num); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, a.Cut(node, c.Num))
 	q := f.Ports[c.Peer]
 	wait("the far end to go down", func() bool {
 		i, err := b.PortInfo(f.Nodes[q.Node].GUID, q.Num)
@@ -207,9 +198,7 @@ func TestPlug(t *testing.T) {
 		x := sms[0].Snapshot()
 		return x != nil && x.Fabric != nil && x.Fabric.Links() == f.Links()-1 && a.AllActive() && b.AllActive()
 	})
-	if err := a.Restore(node, c.Num); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, a.Restore(node, c.Num))
 	wait("the link again", func() bool {
 		x := sms[0].Snapshot()
 		return x != nil && x.Fabric != nil && x.Fabric.Links() == f.Links() && a.AllActive() && b.AllActive()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/transport"
@@ -19,9 +20,7 @@ func ask(t testing.TB, tr transport.Transport, m mad.Method, a mad.AttrID, mod u
 	var p transport.Packet
 	p.LID, p.Timeout = ib.LIDPermissive, time.Second
 	mad.PutDR(&p.MAD, m, a, mod, 7, 0, path, data)
-	if err := tr.Send(&p); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, tr.Send(&p))
 	var in [1]transport.Packet
 	for {
 		if _, err := tr.Recv(context.Background(), in[:]); err != nil {
@@ -46,9 +45,7 @@ func star(t testing.TB, opt Options) (*Sim, transport.Transport, []EndPort) {
 	s := New(gen.Star(3, 8), opt)
 	t.Cleanup(s.Close)
 	tr, err := s.Open(gen.HostGUID + 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return s, tr, s.EndPorts()
 }
 
@@ -133,17 +130,13 @@ func TestBringUpAndReach(t *testing.T) {
 	var p transport.Packet
 	p.LID, p.Timeout = 2, time.Second
 	mad.PutLR(&p.MAD, mad.MethodGet, mad.AttrSMInfo, 0, 1, 0, nil)
-	if err := tr.Send(&p); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, tr.Send(&p))
 	var in [1]transport.Packet
 	if _, err := tr.Recv(t.Context(), in[:]); err != nil || mad.StatusOf(&in[0].MAD) != mad.StatusBadAttr || in[0].LID != 2 {
 		t.Errorf("%v %+v", err, in[0])
 	}
 	// ACTIVE before ARMED is refused.
-	if err := s.Flap(eps[1].NodeGUID, 1); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Flap(eps[1].NodeGUID, 1))
 	i, _ := s.PortInfo(eps[1].NodeGUID, 1)
 	if i.State() != ib.PortInit {
 		t.Fatal(i.State())
@@ -160,9 +153,7 @@ func TestTrapRepeatsUntilRepressed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, tr, eps := star(t, Options{TrapRepeats: 5})
 		setUp(t, s, tr)
-		if err := s.Cut(eps[2].NodeGUID, 1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.Cut(eps[2].NodeGUID, 1))
 		var in [8]transport.Packet
 		for round := range 2 {
 			n, err := tr.Recv(t.Context(), in[:1])
@@ -177,9 +168,7 @@ func TestTrapRepeatsUntilRepressed(t *testing.T) {
 		}
 		r := in[0]
 		r.MAD[3] = uint8(mad.MethodTrapRepress)
-		if err := tr.Send(&r); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, tr.Send(&r))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if n, err := tr.Recv(ctx, in[:]); err == nil {
@@ -209,9 +198,7 @@ func TestMKey(t *testing.T) {
 		get := func(key ib.MKey) transport.Packet {
 			p.LID, p.Timeout = ib.LIDPermissive, time.Second
 			mad.PutDR(&p.MAD, mad.MethodGet, mad.AttrPortInfo, 1, 9, key, path, nil)
-			if err := tr.Send(&p); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, tr.Send(&p))
 			var in [1]transport.Packet
 			for {
 				if _, err := tr.Recv(t.Context(), in[:]); err != nil {
@@ -244,15 +231,9 @@ func TestRebootAndPower(t *testing.T) {
 	s, tr, eps := star(t, Options{})
 	setUp(t, s, tr)
 	other, err := s.Open(eps[1].PortGUID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := other.SetIsSM(true); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Reboot(eps[1].NodeGUID); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, other.SetIsSM(true))
+	testkit.NoError(t, s.Reboot(eps[1].NodeGUID))
 	var in [1]transport.Packet
 	if _, err := other.Recv(t.Context(), in[:]); !errors.Is(err, transport.ErrGone) {
 		t.Errorf("transport of a rebooted host: %v", err)
@@ -271,17 +252,13 @@ func TestLossDelayDuplicate(t *testing.T) {
 			var p transport.Packet
 			p.LID, p.Timeout, p.Retries = ib.LIDPermissive, 200*time.Millisecond, 10
 			mad.PutDR(&p.MAD, mad.MethodGet, mad.AttrNodeInfo, 0, i, 0, []uint8{1, 2}, nil)
-			if err := tr.Send(&p); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, tr.Send(&p))
 		}
 		seen := map[uint32]int{}
 		in := make([]transport.Packet, 64)
 		for got := 0; got < n; {
 			k, err := tr.Recv(t.Context(), in)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			for _, p := range in[:k] {
 				if p.Err != nil {
 					t.Error(p.Err)
@@ -305,9 +282,7 @@ func BenchmarkSMP(b *testing.B) {
 	s := New(gen.FatTree3(36, 3, 18), Options{})
 	defer s.Close()
 	tr, err := s.Open(gen.HostGUID + 1)
-	if err != nil {
-		b.Fatal(err)
-	}
+	testkit.NoError(b, err)
 	var p transport.Packet
 	in := make([]transport.Packet, 64)
 	b.ReportAllocs()
@@ -338,21 +313,15 @@ func FuzzMAD(f *testing.F) {
 		if !mad.ClassOf(&p.MAD).IsSMP() {
 			p.QPN = 1
 		}
-		if err := tr.Send(&p); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, tr.Send(&p))
 		q := p
 		mad.PutDR(&q.MAD, mad.MethodGet, mad.AttrNodeInfo, 0, 4711, 0, nil, nil)
 		q.LID, q.QPN, q.Timeout = ib.LIDPermissive, 0, time.Second
-		if err := tr.Send(&q); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, tr.Send(&q))
 		in2 := make([]transport.Packet, 8)
 		for {
 			n, err := tr.Recv(t.Context(), in2)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			for i := range in2[:n] {
 				if uint32(mad.TIDOf(&in2[i].MAD)) == 4711 && mad.MethodOf(&in2[i].MAD) == mad.MethodGetResp {
 					return
@@ -386,9 +355,7 @@ func TestMulticastAndPKeys(t *testing.T) {
 	q.LID, q.QPN, q.Timeout = 2, 1, 20*time.Millisecond
 	h := mad.NewSA(mad.MethodGet, mad.AttrClassPortInfo, 9, 0)
 	q.SetMessage(h.Append(nil), false)
-	if err := tr.Send(&q); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, tr.Send(&q))
 	trap, timeout := false, false
 	for !trap || !timeout {
 		var in [1]transport.Packet
@@ -433,16 +400,12 @@ func TestViolations(t *testing.T) {
 	q.LID, q.QPN, q.QKey = 2, 1, 0x1234
 	h := mad.NewSA(mad.MethodGet, mad.AttrClassPortInfo, 9, 0)
 	q.SetMessage(h.Append(nil), false)
-	if err := tr.Send(&q); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, tr.Send(&q))
 	if v := wait(mad.TrapBadQKey); v.Key != 0x1234 || v.LID1 != 1 || v.LID2 != 2 {
 		t.Errorf("%+v", v)
 	}
 	// The switch's port 2 lets only partition 1 out.
-	if err := s.SetPortInfo(gen.SwitchGUID, 2, func(i *mad.PortInfo) { i.SetEnforcement(mad.EnforceOutbound) }); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.SetPortInfo(gen.SwitchGUID, 2, func(i *mad.PortInfo) { i.SetEnforcement(mad.EnforceOutbound) }))
 	var k mad.PKeyBlock
 	k[0] = 0x8001
 	ask(t, tr, mad.MethodSet, mad.AttrPKeyTable, mad.PKeyMod(2, 0), []uint8{1}, k.Append(nil))
@@ -450,9 +413,7 @@ func TestViolations(t *testing.T) {
 		t.Errorf("the packet reaches %s", g)
 	}
 	q.QKey = 0
-	if err := tr.Send(&q); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, tr.Send(&q))
 	if v := wait(mad.TrapSwitchBadPKey); v.Key != 0xffff || v.SwitchLID != 4 || v.Port != 2 || v.LID2 != 2 {
 		t.Errorf("%+v", v)
 	}
@@ -461,9 +422,7 @@ func TestViolations(t *testing.T) {
 func TestMove(t *testing.T) {
 	s, tr, eps := star(t, Options{TrapRepeats: -1})
 	setUp(t, s, tr)
-	if err := s.Move(gen.SwitchGUID, 3, gen.SwitchGUID, 7); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, s.Move(gen.SwitchGUID, 3, gen.SwitchGUID, 7))
 	var ni mad.NodeInfo
 	p := ask(t, tr, mad.MethodGet, mad.AttrNodeInfo, 0, []uint8{1, 7}, nil)
 	if _ = ni.Decode(p.MAD[64:]); ni.PortGUID != eps[2].PortGUID {

@@ -3,6 +3,7 @@ package simfabric
 import (
 	"testing"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/transport"
 	"ibnetworkd/sm/transport/transporttest"
@@ -24,9 +25,7 @@ func TestTransport(t *testing.T) {
 			at := func(i int) func(*testing.T) transport.Transport {
 				return func(t *testing.T) transport.Transport {
 					tr, err := s.Open(hosts[i].PortGUID)
-					if err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, err)
 					return tr
 				}
 			}
@@ -34,9 +33,7 @@ func TestTransport(t *testing.T) {
 				Open: at(0), Peer: at(1), Path: []uint8{1}, NoPath: []uint8{1, 30}, PeerPath: []uint8{1, 2},
 				Lossy: opt.Loss > 0,
 				Gone: func(t *testing.T) {
-					if err := s.Reboot(hosts[0].NodeGUID); err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, s.Reboot(hosts[0].NodeGUID))
 				},
 			})
 		})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/sm/control"
 	"ibnetworkd/sm/fabric"
 )
@@ -26,9 +27,7 @@ func rigTools(t *testing.T, programs ...string) *tools {
 		}
 	}
 	r, err := prepare()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return r
 }
 
@@ -43,9 +42,7 @@ var slow = regexp.MustCompile(`^osmtest-(v|a|s|m3|m4|f\d|all)$`)
 func TestConformance(t *testing.T) {
 	r := rigTools(t, "opensm", "osmtest", "saquery", "ibdiagnet")
 	// The first of infiniband-diags' scripts makes it, and of two at once one fails.
-	if err := os.MkdirAll("/var/cache/infiniband-diags", 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.MkdirAll("/var/cache/infiniband-diags", 0o700))
 	for _, sm := range []string{"opensm", "ibnetsm"} {
 		t.Run(sm, func(t *testing.T) {
 			t.Parallel()
@@ -60,9 +57,7 @@ func TestConformance(t *testing.T) {
 				only = regexp.MustCompile(join(l))
 			}
 			got, err := conform(r, "ibnetsim", sm, only)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if len(got) == 0 {
 				t.Fatal("no check ran")
 			}
@@ -133,9 +128,7 @@ func TestEvents(t *testing.T) {
 	r := rigTools(t)
 	o := options{sim: "ibnetsim", runs: 1, sms: []string{"ibnetsm"}, names: []string{"ft2-16"}, only: regexp.MustCompile("")}
 	got, err := benchEvents(r, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	limits := map[string]time.Duration{
 		"cut": time.Second, "back": time.Second, "flaps": time.Second, "kill": 1500 * time.Millisecond, "stop": time.Second,
 		"link": 3 * time.Second, "join": 3 * time.Second, "join-gap": time.Second,
@@ -158,30 +151,22 @@ func TestTopology(t *testing.T) {
 	tl := rigTools(t, "ibnetdiscover")
 	for _, name := range []string{"ft2-16", "b2b", "ring-8"} {
 		r, err := tl.start("ibnetsim", name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer r.stop()
 		sock := r.dir + "/socket"
 		m, err := r.run("ibnetsm", "H-00001", 5, true, "--socket="+sock)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if _, err := m.waitUp(1, time.Minute); err != nil {
 			t.Fatal(err)
 		}
 		var ours bytes.Buffer
-		if err := control.Ask(t.Context(), sock, control.AskTopology, &ours); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, control.Ask(t.Context(), sock, control.AskTopology, &ours))
 		cmd := exec.CommandContext(t.Context(), "ibnetdiscover")
 		if cmd.Env, err = r.env("H-00002", true); err != nil {
 			t.Fatal(err)
 		}
 		theirs, err := cmd.Output()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		lines := func(b []byte) (l []string) {
 			for s := range strings.Lines(string(b)) {
 				if !strings.HasPrefix(s, "#") {

@@ -43,9 +43,7 @@ func TestDumps(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			r, sim := inProcess(t, tl, func() *simfabric.Sim { return simfabric.New(gen.FatTree2(8, 4), simfabric.Options{}) })
 			m, err := r.run("opensm", "H-00001", 5, true, "-D", "0x43", "-R", engine)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if _, err := m.waitUp(1, 10*time.Second); err != nil {
 				t.Fatal(err)
 			}
@@ -71,9 +69,7 @@ func TestDumps(t *testing.T) {
 			until(t, "opensm dumps the groups", 10*time.Second, groups)
 
 			conn, err := sim.OpenClient(sim.FindHost("H-00004")[0].PortGUID, false)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			defer conn.Close()
 			tables, warnings, err := probe.Tables(t.Context(), conn)
 			if err != nil || len(warnings) > 0 {
@@ -94,9 +90,7 @@ func TestDumps(t *testing.T) {
 				{"guid2lid", "0x", func(w io.Writer) error { return dump.GUID2LID(w, f) }},
 			} {
 				var b bytes.Buffer
-				if err := tt.write(&b); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, tt.write(&b))
 				// opensm may be writing the file.
 				x, y := parts(b.Bytes(), tt.begin), []string(nil)
 				for end := time.Now().Add(10 * time.Second); !slices.Equal(x, y) && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {

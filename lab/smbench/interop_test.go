@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/lab/simfabric/server"
@@ -26,9 +27,7 @@ func inProcess(t *testing.T, tl *tools, f func() *simfabric.Sim) (*rig, *simfabr
 	sim := f()
 	r := &rig{t: tl, kind: "ibnetsim", dir: t.TempDir(), sock: fmt.Sprintf("smtest%d-%d", os.Getpid(), rigs.Add(1))}
 	srv, err := server.Listen(sim, r.sock, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() {
 		for _, m := range r.sms {
 			m.kill()
@@ -44,9 +43,7 @@ func star6() *simfabric.Sim { return simfabric.New(gen.Star(6, 36), simfabric.Op
 func mustRun(t *testing.T, r *rig, sm, host string, prio int) *manager {
 	t.Helper()
 	m, err := r.run(sm, host, prio, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return m
 }
 
@@ -168,13 +165,9 @@ func TestReports(t *testing.T) {
 			t.Fatalf("subscribe: status 0x%04x", uint16(st))
 		}
 		gid := ib.MakeGID(ib.DefaultPrefix, victim.PortGUID)
-		if err := sim.Cut(victim.NodeGUID, 1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, sim.Cut(victim.NodeGUID, 1))
 		sub.expect(mad.TrapGIDOutOfService, gid)
-		if err := sim.Restore(victim.NodeGUID, 1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, sim.Restore(victim.NodeGUID, 1))
 		sub.expect(mad.TrapGIDInService, gid)
 		group, _ := ib.ParseGID("ff12:401b:ffff::1234:5678")
 		if st := member.join(group, mad.MethodSet); st != 0 {
@@ -236,14 +229,10 @@ func newSubscriber(t *testing.T, sim *simfabric.Sim, host string) *subscriber {
 	t.Helper()
 	h := sim.FindHost(host)[0]
 	tr, err := sim.OpenClient(h.PortGUID, true)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { tr.Close() })
 	p, err := tr.Port()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return &subscriber{t: t, tr: tr, port: p}
 }
 
@@ -278,15 +267,11 @@ func (s *subscriber) sa(m mad.Method, a mad.AttrID, mask mad.CompMask, rec inter
 	s.tid++
 	var p transport.Packet
 	port, err := s.tr.Port()
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.NoError(s.t, err)
 	p.LID, p.QPN, p.Timeout, p.Retries = port.SMLID, 1, time.Second, 5
 	h := mad.NewSA(m, a, s.tid, mask)
 	p.SetMessage(rec.Append(h.Append(nil)), false)
-	if err := s.tr.Send(&p); err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.NoError(s.t, s.tr.Send(&p))
 	if !s.recv(20*time.Second, func(p *transport.Packet) bool {
 		answer = *p
 		return uint32(mad.TIDOf(&p.MAD)) == s.tid && (p.Err != nil || mad.MethodOf(&p.MAD).IsResponse())
@@ -347,9 +332,7 @@ func TestIbdm(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r, err := tl.start("ibnetsim", name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			t.Cleanup(r.stop)
 			m := mustRun(t, r, "ibnetsm", "H-00001", 5)
 			if _, err := m.waitUp(1, 20*time.Second); err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 )
@@ -83,18 +84,14 @@ func TestKeysBesideOpensm(t *testing.T) {
 			t.Parallel()
 			r, sim := inProcess(t, tl, star6)
 			conf := filepath.Join(r.dir, "opensm.conf")
-			if err := os.WriteFile(conf, []byte("sm_key "+c.theirs+"\n"), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.WriteFile(conf, []byte("sm_key "+c.theirs+"\n"), 0o600))
 			run := func(kind, host string, prio int) *manager {
 				extra := []string{"--sm-key=" + c.ours}
 				if kind == "opensm" {
 					extra = []string{"-F", conf}
 				}
 				m, err := r.run(kind, host, prio, true, extra...)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				return m
 			}
 			follows := func(host string) func() bool {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ibnetworkd/internal/testkit"
 )
 
 func TestSVG(t *testing.T) {
@@ -22,9 +24,7 @@ func TestSVG(t *testing.T) {
 		{At: t0.Add(2 * time.Second), Row: "a swib0/1", Text: ""},
 	}
 	var one, two bytes.Buffer
-	if err := SVG(&one, "x & y", recs); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, SVG(&one, "x & y", recs))
 	_ = SVG(&two, "x & y", recs)
 	if one.String() != two.String() {
 		t.Error("two drawings of the same records differ")
@@ -65,9 +65,7 @@ func TestMarks(t *testing.T) {
 		{At: at(10000), Row: "script", Text: "join left/8", Mark: true},
 	}
 	var out bytes.Buffer
-	if err := SVG(&out, "t", recs); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, SVG(&out, "t", recs))
 	all := texts(out.String())
 	for _, r := range recs {
 		if (r.Mark || r.Note) && !slices.Contains(all, r.Text) {
@@ -116,9 +114,7 @@ func TestManyMarks(t *testing.T) {
 				}
 			}
 			var out bytes.Buffer
-			if err := SVG(&out, "t", recs); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, SVG(&out, "t", recs))
 			if err := wellFormed(out.Bytes()); err != nil {
 				t.Error(err)
 			}
@@ -156,9 +152,7 @@ func TestSameMarks(t *testing.T) {
 			Bad: true})
 	}
 	var out bytes.Buffer
-	if err := SVG(&out, "t", recs); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, SVG(&out, "t", recs))
 	if all := texts(out.String()); !slices.Contains(all, "lost 1 of 1 ×40") || !slices.Contains(all, "ok") {
 		t.Errorf("shown: %q", all)
 	}
@@ -180,11 +174,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte("\x00\n{}"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var out bytes.Buffer
-		if err := SVG(&out, "t", Align(Read(bytes.NewReader(b), "p "))); err != nil {
-			t.Fatal(err)
-		}
-		if err := wellFormed(out.Bytes()); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, SVG(&out, "t", Align(Read(bytes.NewReader(b), "p "))))
+		testkit.NoError(t, wellFormed(out.Bytes()))
 	})
 }

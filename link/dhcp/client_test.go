@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/link/arp"
 	"ibnetworkd/units"
@@ -88,13 +89,9 @@ func (h *host) message(s Send) *message {
 	b := append([]byte(nil), s.Data...)
 	copy(b[20:24], []byte{b[22], b[23], b[20], b[21]})
 	p, err := parseDatagram(b, false)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	testkit.NoError(h.t, err)
 	m, err := decode(p)
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	testkit.NoError(h.t, err)
 	return m
 }
 

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/sm/guidfile"
 )
 
@@ -36,9 +37,7 @@ func TestQueryRouting(t *testing.T) {
 	} {
 		path := filepath.Join(t.TempDir(), "s.sock")
 		l, err := net.Listen("unix", path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		go func() {
 			c, err := l.Accept()
 			if err != nil {
@@ -69,9 +68,7 @@ func TestAskWithoutRights(t *testing.T) {
 	if err == nil {
 		err = os.Chmod(path, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer l.Close()
 	done := make(chan error)
 	go func() {
@@ -88,9 +85,7 @@ func TestAskWithoutRights(t *testing.T) {
 func FuzzRouting(f *testing.F) {
 	b, err := json.Marshal([]Routing{{Device: "a", Port: 1, PortGUID: 7, State: "Master", Engine: "updn,ftree", QoS: true, Roots: []ib.GUID{1},
 		HopWeights: []guidfile.Weight{{Switch: 3, Port: 4, Hops: 5}}, Order: []ib.GUID{9, 8}}})
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, err)
 	f.Add(b)
 	f.Add([]byte("unknown request"))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -99,13 +94,9 @@ func FuzzRouting(f *testing.F) {
 			return
 		}
 		c, err := json.Marshal(x)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		y, err := parseRouting(c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if d, err := json.Marshal(y); err != nil || !bytes.Equal(c, d) || len(x) > len(b) {
 			t.Errorf("%s, then %s, %v", c, d, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/lid"
@@ -17,9 +18,7 @@ func ring(t testing.TB) (*fabric.Fabric, [][]uint8) {
 	t.Helper()
 	f := lid.Assign(gen.Ring(6, 1), nil, lid.Options{LMC: 1}).Fabric
 	r, err := route.Build(f, route.Options{Engine: route.UpDown})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return f, r.LFT
 }
 
@@ -29,12 +28,8 @@ func TestOddTables(t *testing.T) {
 	f, lft := ring(t)
 	text := func() (lfts, fdbs string) {
 		var a, b bytes.Buffer
-		if err := LFTs(&a, f, lft); err != nil {
-			t.Fatal(err)
-		}
-		if err := FDBs(&b, f, lft); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, LFTs(&a, f, lft))
+		testkit.NoError(t, FDBs(&b, f, lft))
 		return a.String(), b.String()
 	}
 	_, fdbs := text()
@@ -70,17 +65,13 @@ func TestGroupsAndLIDs(t *testing.T) {
 	s.Add(0)
 	s.Add(17)
 	s.Add(200)
-	if err := MFTs(&b, f, mcast.Tables{nil, {{MLID: 0xc001, Ports: s}, {MLID: 0xc002}}}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, MFTs(&b, f, mcast.Tables{nil, {{MLID: 0xc001, Ports: s}, {MLID: 0xc002}}}))
 	if want := "\nSwitch 0x0002c90000f00001\nLID    : Out Port(s)\n0xC001 : 0x000  0x011  0x0C8 \n"; b.String() != want {
 		t.Errorf("%q, want %q", b.String(), want)
 	}
 	b.Reset()
 	f.Ports[f.EndPorts[1]].LID = 0
-	if err := GUID2LID(&b, f); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, GUID2LID(&b, f))
 	if l := strings.Split(b.String(), "\n\n"); len(l) != 12 || l[0] != "0x0002c90000100001 0x0002 0x0003" || l[11] != "" {
 		t.Errorf("%q", l)
 	}

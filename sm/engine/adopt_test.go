@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -45,15 +46,11 @@ func TestLIDsOfAnotherManager(t *testing.T) {
 		for i, h := range hosts {
 			lids = append(lids, guidfile.LIDs{GUID: f.Ports[h].GUID, LID: ib.LID(0x1000 + 2*i)})
 		}
-		if err := w.sim.PowerOff(f.Nodes[f.Ports[off].Node].GUID); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.sim.PowerOff(f.Nodes[f.Ports[off].Node].GUID))
 		store := &memoryStore{}
 		s, stop := w.manager(f.SMPort, engine.Config{Store: store, LIDs: lids})
 		time.Sleep(2 * time.Second)
-		if err := w.sim.PowerOn(f.Nodes[f.Ports[off].Node].GUID); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.sim.PowerOn(f.Nodes[f.Ports[off].Node].GUID))
 		time.Sleep(30 * time.Second)
 		has := func(s *engine.Snapshot) {
 			t.Helper()

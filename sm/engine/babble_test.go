@@ -42,19 +42,13 @@ func TestBabblingPort(t *testing.T) {
 			text.Reset()
 			at := w.f.Ports[hosts[5]]
 			pi, err := w.sim.PortInfo(w.f.Nodes[at.Node].GUID, at.Num)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			raw, err := w.sim.OpenRaw(at.GUID, func(*transport.Packet) {})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			n := mad.Notice{Generic: true, Type: mad.NoticeUrgent, Producer: 1, TrapNumber: tt.trap, IssuerLID: pi.LID()}
 			if tt.trap == mad.TrapLinkStateChange {
 				sw, err := w.sim.PortInfo(w.f.Nodes[w.f.Ports[at.Peer].Node].GUID, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				n.SetDetailSwitchLID(sw.LID())
 			}
 			// The bucket loses ten a second while it fills.

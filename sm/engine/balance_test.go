@@ -28,9 +28,7 @@ func TestRackOff(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		for _, e := range f.EndPorts {
 			if sw, out := f.SwitchOf(e); sw == 9 && out != 0 {
-				if err := w.sim.PowerOff(f.Nodes[f.Ports[e].Node].GUID); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, w.sim.PowerOff(f.Nodes[f.Ports[e].Node].GUID))
 			}
 		}
 		time.Sleep(30 * time.Second)
@@ -48,9 +46,7 @@ func TestRackOff(t *testing.T) {
 			if left++; left == 1 {
 				continue
 			}
-			if err := w.sim.Cut(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, w.sim.Cut(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num))
 			time.Sleep(10 * time.Second)
 		}
 		synctest.Wait()
@@ -82,9 +78,7 @@ func TestEngineChange(t *testing.T) {
 			if up {
 				change = w.sim.Restore
 			}
-			if err := change(f.Nodes[leaf.Node].GUID, leaf.Num); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, change(f.Nodes[leaf.Node].GUID, leaf.Num))
 			time.Sleep(20 * time.Second)
 			synctest.Wait()
 		}
@@ -105,9 +99,7 @@ func TestEngineChange(t *testing.T) {
 			set(c.up)
 			if c.up {
 				host := hosts[len(hosts)-1]
-				if err := w.sim.PowerOff(f.Nodes[f.Ports[host].Node].GUID); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, w.sim.PowerOff(f.Nodes[f.Ports[host].Node].GUID))
 				time.Sleep(20 * time.Second) // another sweep computes again
 			}
 			x, said := s.Snapshot(), log.String()[from:]
@@ -165,13 +157,9 @@ func TestColdStartKnowsLinks(t *testing.T) {
 		synctest.Wait()
 		x := s.Snapshot()
 		r, err := route.Build(x.Fabric, route.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		even, err := route.Build(gen.LIDs(gen.FatTree2(18, 9), 0), route.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if got := route.Measure(x.Fabric, w.tables(t, x)).Worst; got > r.Worst || x.Sweeps != 1 {
 			t.Errorf("%v flows on the busiest link after %d sweeps, want %v (%v with even links)", got, x.Sweeps, r.Worst, even.Worst)
 		}
@@ -248,9 +236,7 @@ func TestEngineLeft(t *testing.T) {
 			}
 			node, num := f.Nodes[f.Ports[c.port].Node].GUID, f.Ports[c.port].Num
 			must := func(err error) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 			}
 			if c.added {
 				must(w.sim.Cut(node, num))

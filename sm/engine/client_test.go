@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -29,9 +30,7 @@ type client struct {
 func (w *world) client(t *testing.T, port int32) *client {
 	t.Helper()
 	tr, err := w.sim.OpenClient(w.f.Ports[port].GUID, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	w.stop = append(w.stop, func() { tr.Close() })
 	return &client{t: t, tr: tr}
 }
@@ -107,9 +106,7 @@ func TestAliasGUIDDuringTakeover(t *testing.T) {
 		alias := func(index int, g ib.GUID) {
 			t.Helper()
 			p, err := c.tr.Port()
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			r := mad.GUIDInfoRecord{LID: p.LID}
 			r.Info[index] = g
 			if st, _, err := c.ask(mad.MethodSet, mad.AttrGUIDInfoRecord, mad.CompGIRLID|mad.CompGIRBlock|mad.CompGIRGID0<<index,

@@ -27,9 +27,7 @@ func TestCutRepairedFirst(t *testing.T) {
 			var y *engine.Snapshot
 			for k := range 2 {
 				p := &f.Ports[w.linkBetweenSwitches(20*n+7*k)]
-				if err := w.sim.Cut(f.Nodes[p.Node].GUID, p.Num); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, w.sim.Cut(f.Nodes[p.Node].GUID, p.Num))
 				time.Sleep(900 * time.Millisecond)
 				synctest.Wait()
 				if y = s.Snapshot(); strings.Contains(y.LastSweep.Reason, reason) {

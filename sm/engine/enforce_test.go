@@ -9,6 +9,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -53,9 +54,7 @@ func TestPartitionEnforcement(t *testing.T) {
 	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		parse := func(s string) partition.Config {
 			c, err := partition.Parse("p", []byte(s))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			return c
 		}
 		hosts := hostsOf(f)
@@ -134,9 +133,7 @@ func TestEnforcementUnderLoss(t *testing.T) {
 				conf += fmt.Sprintf("p%d=0x%04x : %v=full, SELF=limited;\n", i, i+1, f.Ports[e].GUID)
 			}
 			c, err := partition.Parse("p", []byte(conf))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			w.manager(f.SMPort, engine.Config{Partitions: c})
 			time.Sleep(10 * time.Minute)
 			synctest.Wait()
@@ -165,9 +162,7 @@ func TestEnforcementUnderLoss(t *testing.T) {
 func TestKeysWithoutLID(t *testing.T) {
 	inWorld(t, gen.FatTree2(8, 4), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, hosts []int32) {
 		storage, err := partition.Parse("p", fmt.Appendf(nil, "Default=0x7fff : ALL=full;\nstorage=0x0001 : %v=full;\n", f.Ports[hosts[3]].GUID))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		_, stop := w.managerOn(f.SMPort, engine.Config{Partitions: storage}, func(tr transport.Transport) transport.Transport {
 			return losing{tr, func(p *transport.Packet) bool {
 				return mad.ClassOf(&p.MAD) == mad.ClassSubnDR && mad.AttrOf(&p.MAD) == mad.AttrPortInfo && mad.MethodOf(&p.MAD) == mad.MethodSet
@@ -186,9 +181,7 @@ func TestKeysWithoutLID(t *testing.T) {
 		_, _ = w.manager(f.SMPort, engine.Config{})
 		time.Sleep(5 * time.Second)
 		p := w.linkBetweenSwitches(0)
-		if err := w.sim.Cut(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.sim.Cut(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num))
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if has := keys(); !slices.Equal(has, []ib.PKey{0xffff}) {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -57,9 +58,7 @@ func TestExtendedSpeeds(t *testing.T) {
 			w := newWorld(t, f, simfabric.Options{})
 			defer w.close()
 			tr, err := w.sim.Open(f.Ports[f.SMPort].GUID)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			o := &oldNodes{Transport: tr, old: func(path []uint8) bool { return old && len(path) == 1 }}
 			s := engine.New(o, engine.Config{Log: logger(), Sweep: -1})
 			ctx, cancel := context.WithCancel(context.Background())
@@ -67,9 +66,7 @@ func TestExtendedSpeeds(t *testing.T) {
 			defer cancel()
 			time.Sleep(time.Second)
 			synctest.Wait()
-			if err := w.check(f.SMPort, s); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, w.check(f.SMPort, s))
 			x := s.Snapshot()
 			if old == (o.refused == 0) || o.refused > 7 || old == (o.sans == 0) || o.with == 0 || x.LastSweep.Failed != 0 {
 				t.Errorf("old switch %v: %d PortInfo with the bit, %d without, %d refused; %d failed", old, o.with, o.sans, o.refused,

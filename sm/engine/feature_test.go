@@ -13,6 +13,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -31,9 +32,7 @@ func TestPolicyReachesPorts(t *testing.T) {
 		for _, p := range s.Snapshot().Fabric.EndPorts {
 			q := s.Snapshot().Fabric.Ports[p]
 			pi, err := w.sim.PortInfo(s.Snapshot().Fabric.Nodes[q.Node].GUID, q.Num)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			lmc := ib.LMC(2)
 			if q.Num == 0 {
 				lmc = 0
@@ -68,9 +67,7 @@ func TestPolicyReachesPorts(t *testing.T) {
 func TestPartitions(t *testing.T) {
 	inWorld(t, gen.Star(3, 8), simfabric.Options{}, func(t *testing.T, w *world, f *fabric.Fabric, _ []int32) {
 		cfg, err := partition.Parse("p", []byte("Default=0x7fff, ipoib : ALL=limited, SELF=full;\nstorage=0x0001, ipoib : ALL=full;\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		w.manager(f.SMPort, engine.Config{Partitions: cfg})
 		synctest.Wait()
 		for _, p := range f.EndPorts {
@@ -135,9 +132,7 @@ func TestNodeMoves(t *testing.T) {
 		if to == 0 {
 			t.Skip("no free port")
 		}
-		if err := w.sim.Move(x.Nodes[up.Node].GUID, up.Num, to, port); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.sim.Move(x.Nodes[up.Node].GUID, up.Num, to, port))
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		x = s.Snapshot().Fabric
@@ -184,9 +179,7 @@ func TestSameTables(t *testing.T) {
 			var b strings.Builder
 			for i := range f.Switches {
 				_, lft, _, err := w.sim.SwitchTables(f.Nodes[f.Switches[i].Node].GUID)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				b.Write(lft)
 			}
 			if first == "" {
@@ -288,9 +281,7 @@ func TestSmallForwardingTable(t *testing.T) {
 		// With eight LIDs a host some are beyond the first 64.
 		leaf, _ := f.SwitchOf(hosts[9])
 		small := f.Nodes[f.Switches[leaf].Node].GUID
-		if err := w.sim.SetSwitchInfo(small, func(i *mad.SwitchInfo) { i.SetLinearFDBCap(64) }); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.sim.SetSwitchInfo(small, func(i *mad.SwitchInfo) { i.SetLinearFDBCap(64) }))
 		s, _ := w.manager(hosts[0], engine.Config{LMC: 3})
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
@@ -315,9 +306,7 @@ func TestPKeyHoles(t *testing.T) {
 				text += fmt.Sprintf("p%d=0x%x : ALL=full;\n", k, uint16(k))
 			}
 			cfg, err := partition.Parse("p", []byte(text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			s, stop := w.manager(f.SMPort, engine.Config{Partitions: cfg})
 			w.settle(f.SMPort, s, time.Second)
 			for _, p := range f.EndPorts {

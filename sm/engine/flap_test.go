@@ -34,9 +34,7 @@ func TestFlappingLink(t *testing.T) {
 		}
 		flap := func(times int) {
 			for range times {
-				if err := w.sim.Flap(node, num); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, w.sim.Flap(node, num))
 				time.Sleep(2 * time.Second)
 				w.settle(sm, s, time.Minute)
 			}
@@ -77,9 +75,7 @@ func TestFlappingLink(t *testing.T) {
 			if q := f.Ports[p].Peer; q > int32(p) && int32(p) != link && f.Ports[link].Peer != int32(p) &&
 				f.Nodes[f.Ports[p].Node].Switch != fabric.None && f.Nodes[f.Ports[q].Node].Switch != fabric.None {
 				w.cut[int32(p)] = true
-				if err := w.sim.Cut(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, w.sim.Cut(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num))
 				break
 			}
 		}
@@ -96,18 +92,14 @@ func (w *world) cutAndSettle(sm int32, s *engine.Subnet, p int32, restore bool) 
 	w.t.Helper()
 	key, node, num := min(p, w.f.Ports[p].Peer), w.f.Nodes[w.f.Ports[p].Node].GUID, w.f.Ports[p].Num
 	w.cut[key] = true
-	if err := w.sim.Cut(node, num); err != nil {
-		w.t.Fatal(err)
-	}
+	testkit.NoError(w.t, w.sim.Cut(node, num))
 	time.Sleep(time.Second)
 	w.settle(sm, s, time.Minute)
 	if !restore {
 		return
 	}
 	delete(w.cut, key)
-	if err := w.sim.Restore(node, num); err != nil {
-		w.t.Fatal(err)
-	}
+	testkit.NoError(w.t, w.sim.Restore(node, num))
 	time.Sleep(time.Second)
 	w.settle(sm, s, time.Minute)
 }
@@ -165,9 +157,7 @@ func TestFlappingHost(t *testing.T) {
 		minute := func() int {
 			begun := s.Refresh().Counters.SMPs
 			for range 600 {
-				if err := w.sim.Flap(f.Nodes[p.Node].GUID, p.Num); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, w.sim.Flap(f.Nodes[p.Node].GUID, p.Num))
 				time.Sleep(100 * time.Millisecond)
 			}
 			return int(s.Refresh().Counters.SMPs - begun)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -40,13 +41,9 @@ type flooder struct {
 func (w *world) flooder(t *testing.T, port int32) *flooder {
 	t.Helper()
 	raw, err := w.sim.OpenRaw(w.f.Ports[port].GUID, func(*transport.Packet) {})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	pi, err := w.sim.PortInfo(w.f.Nodes[w.f.Ports[port].Node].GUID, w.f.Ports[port].Num)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return &flooder{raw: raw, sm: pi.MasterSMLID(), gid: ib.MakeGID(ib.DefaultPrefix, w.f.Ports[port].GUID)}
 }
 

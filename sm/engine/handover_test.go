@@ -34,14 +34,10 @@ func TestHandoverIsNotHeard(t *testing.T) {
 		a, _ := w.manager(hosts[0], engine.Config{Priority: 1, Window: 1})
 		w.settle(hosts[0], a, time.Minute)
 		tr, err := w.sim.OpenClient(f.Ports[hosts[9]].GUID, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		p := saprobe.Start(tr)
 		defer p.Stop()
-		if err := p.WaitAnswer(time.Now(), time.Second); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, p.WaitAnswer(time.Now(), time.Second))
 		quiet := func(what string, begin time.Time) {
 			t.Helper()
 			if err := p.WaitAnswer(time.Now(), time.Second); err != nil {
@@ -93,12 +89,8 @@ func (o *other) set(f func(*other)) {
 func (w *world) other(t *testing.T, port int32, info mad.SMInfo) *other {
 	t.Helper()
 	tr, err := w.sim.Open(w.f.Ports[port].GUID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := tr.SetIsSM(true); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, tr.SetIsSM(true))
 	info.GUID = w.f.Ports[port].GUID
 	o := &other{tr: tr, info: info}
 	w.stop = append(w.stop, func() { tr.Close() })
@@ -286,9 +278,7 @@ func TestHandoverWhileDiscovering(t *testing.T) {
 		w.settle(hosts[0], a, 10*time.Second)
 		g, n := f.Nodes[f.Ports[hosts[5]].Node].GUID, f.Ports[hosts[5]].Num
 		pi, err := w.sim.PortInfo(g, n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		stop()
 		c := w.client(t, hosts[3])
 		log := new(testkit.Buffer)

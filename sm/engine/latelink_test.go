@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -91,13 +92,9 @@ Hca 1 "Hca2"
 func TestLinkDuringSweep(t *testing.T) {
 	const sweep = 10 * time.Second
 	line, err := fabric.ReadText("beyond", strings.NewReader(beyond))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	cables, err := fabric.ReadText("twice", strings.NewReader(twice))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, tt := range map[string]struct {
 		f    *fabric.Fabric
 		port uint8
@@ -169,9 +166,7 @@ func TestLinkDuringSweep(t *testing.T) {
 					w.sim.Cut(sw, tt.port)
 				}
 				tr, err := w.sim.Open(tt.f.Ports[tt.f.SMPort].GUID)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				var at time.Time
 				x := &answered{Transport: tr, attr: attr, port: mod}
 				up := func() {

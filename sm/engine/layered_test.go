@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -55,9 +56,7 @@ func TestLayersInSwitches(t *testing.T) {
 		w.lanesFree(t, x.Fabric, before, group)
 
 		p := w.linkBetweenSwitches(5)
-		if err := w.sim.Cut(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.sim.Cut(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num))
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		x = s.Snapshot()
@@ -145,9 +144,7 @@ func (w *world) lanesFree(t *testing.T, f *fabric.Fabric, levels map[[2]ib.LID]i
 	for i := range f.Switches {
 		n := f.Switches[i].Node
 		_, lft, mft, err := w.sim.SwitchTables(f.Nodes[n].GUID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		table[n] = lft
 		for p := range f.Nodes[n].NumPorts + 1 {
 			if i := int(group - ib.LIDMulticastMin); i < len(mft) && mft[i][p/16]&(1<<(p%16)) != 0 {
@@ -157,9 +154,7 @@ func (w *world) lanesFree(t *testing.T, f *fabric.Fabric, levels map[[2]ib.LID]i
 	}
 	vl := func(in, out int32, sl ib.SL) ib.VL {
 		m, err := w.sim.SLtoVL(f.Nodes[f.Ports[out].Node].GUID, f.Ports[in].Num, f.Ports[out].Num)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return m[sl]
 	}
 	between := func(p int32) bool {

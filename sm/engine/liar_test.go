@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -44,9 +45,7 @@ func TestKeyAndMasterByWord(t *testing.T) {
 				k.LID = 0xffff
 				mad.PutDR(&k.MAD, mad.MethodGet, mad.AttrSMInfo, 0, uint64(n+1), 0, path, data[:])
 			}
-			if err := o.tr.Send(&k); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, o.tr.Send(&k))
 		}
 		synctest.Wait()
 		o.set(func(o *other) {
@@ -108,9 +107,7 @@ func TestSMInfoFlood(t *testing.T) {
 		to, evil := f.SMPort, hosts[5]
 		path := pathFrom(t, f, evil, to)
 		raw, err := w.sim.OpenRaw(f.Ports[evil].GUID, func(*transport.Packet) {})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer raw.Close()
 		c := w.client(t, hosts[9+1])
 		honest := pathFrom(t, f, hosts[9+1], to)
@@ -168,9 +165,7 @@ func TestTwoMastersWithKey(t *testing.T) {
 				between = f.Ports[p].Num
 			}
 		}
-		if err := w.sim.Cut(f.Nodes[node].GUID, between); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.sim.Cut(f.Nodes[node].GUID, between))
 		liar := w.other(t, hosts[0][1], mad.SMInfo{Priority: 15, State: mad.SMMaster})
 		a, _ := w.manager(hosts[0][0], engine.Config{Priority: 5, SMKey: secret})
 		b, _ := w.manager(hosts[1][0], engine.Config{Priority: 3, SMKey: secret})
@@ -178,9 +173,7 @@ func TestTwoMastersWithKey(t *testing.T) {
 		if x, y := a.Refresh(), b.Refresh(); x.State != "Master" || y.State != "Master" {
 			t.Fatalf("apart they are %s and %s", x.State, y.State)
 		}
-		if err := w.sim.Restore(f.Nodes[node].GUID, between); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.sim.Restore(f.Nodes[node].GUID, between))
 		w.settle(hosts[0][0], a, 15*time.Second)
 		if y := b.Refresh(); y.State != "Standby" {
 			t.Errorf("the worse manager is %s", y.State)

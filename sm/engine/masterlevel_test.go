@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -34,9 +35,7 @@ func TestLevelToTheManager(t *testing.T) {
 						continue
 					}
 					info, err := w.sim.PortInfo(x.Nodes[p.Node].GUID, p.Num)
-					if err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, err)
 					want := c.level(t, [2]ib.LID{p.LID, own})
 					levels[want]++
 					if got := info.MasterSMSL(); got != want {
@@ -47,9 +46,7 @@ func TestLevelToTheManager(t *testing.T) {
 			}
 			check("at first")
 			p := w.linkBetweenSwitches(0)
-			if err := w.sim.Cut(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, w.sim.Cut(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num))
 			time.Sleep(10 * time.Second)
 			synctest.Wait()
 			check("after a cut")

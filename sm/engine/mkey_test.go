@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -182,9 +183,7 @@ func TestMKeyLease(t *testing.T) {
 		at := func(p int32) (ib.GUID, uint8) { return f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num }
 		change := func(p int32, how func(*mad.PortInfo)) {
 			g, n := at(p)
-			if err := w.sim.SetPortInfo(g, n, how); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, w.sim.SetPortInfo(g, n, how))
 		}
 		deaf, bare, lost := hosts[9], hosts[4], hosts[5]
 		change(deaf, func(i *mad.PortInfo) { i.SetCapMask(i.CapMask() &^ mad.CapTrap) })
@@ -195,9 +194,7 @@ func TestMKeyLease(t *testing.T) {
 
 		g, n := at(deaf)
 		pi, err := w.sim.PortInfo(g, n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		c := w.client(t, hosts[3])
 		if _, err := c.smp(pi.LID(), mad.MethodSet, mad.AttrPortInfo, uint32(n)); err == nil {
 			t.Fatal("a Set without the key was answered")
@@ -215,9 +212,7 @@ func TestMKeyLease(t *testing.T) {
 		for _, p := range []int32{deaf, bare, lost} {
 			g, n := at(p)
 			is, err := w.sim.PortInfo(g, n)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			d, err := c.smp(is.LID(), mad.MethodGet, mad.AttrPortInfo, uint32(n))
 			var shown mad.PortInfo
 			if err != nil || shown.Decode(d[:]) != nil || shown.MKey() != 0 || shown.MKeyProtect() != 1 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -37,16 +38,12 @@ func TestRequestOfNewPort(t *testing.T) {
 		a, _ := w.manager(hosts[0], engine.Config{Window: 1})
 		w.settle(hosts[0], a, time.Minute)
 		node := f.Nodes[f.Ports[hosts[2]].Node].GUID
-		if err := w.sim.PowerOff(node); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.sim.PowerOff(node))
 		time.Sleep(time.Minute)
 		for len(active) > 0 {
 			<-active
 		}
-		if err := w.sim.PowerOn(node); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.sim.PowerOn(node))
 		<-active
 		c := w.client(t, hosts[2])
 		st, _, err := c.ask(mad.MethodSet, mad.AttrMCMemberRecord, mad.CompMCMGID|mad.CompMCPortGID|mad.CompMCJoinState|
@@ -67,9 +64,7 @@ func TestReportOfNewPortAfterFlap(t *testing.T) {
 		a, _ := w.manager(hosts[0], engine.Config{Window: 1})
 		w.settle(hosts[0], a, time.Minute)
 		tr, err := w.sim.OpenClient(f.Ports[hosts[1]].GUID, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		w.stop = append(w.stop, func() { tr.Close() })
 		info := &mad.InformInfo{LIDRangeBegin: ib.LIDPermissive, Subscribe: true, Generic: true, Type: 0xffff,
 			TrapNumber: mad.TrapGIDInService, Producer: 0xffffff}

@@ -13,14 +13,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 // The diagram in docs/architecture.md is the list of stages.
 func TestPageHasStages(t *testing.T) {
 	page, err := os.ReadFile("../../docs/architecture.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	_, row, _ := strings.Cut(string(page), "\n walk -> election\n")
 	row, _, _ = strings.Cut(row, "```")
 	var drawn, are []string
@@ -46,15 +46,11 @@ func nameOf(f func(*sweep, context.Context) error) string {
 func TestStagesAreShort(t *testing.T) {
 	const most = 60
 	files, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	lines, fset := map[string]int{}, token.NewFileSet()
 	for _, name := range files {
 		file, err := parser.ParseFile(fset, name, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for _, d := range file.Decls {
 			if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
 				lines[f.Name.Name] = fset.Position(f.End()).Line - fset.Position(f.Pos()).Line + 1

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -42,12 +43,10 @@ func (s *shifted) Recv(ctx context.Context, b []transport.Packet) (int, error) {
 // tabulate gives a switch a table of the states of its ports.
 func (w *world) tabulate(t *testing.T, sw ib.GUID) {
 	t.Helper()
-	if err := w.sim.SetPortInfo(sw, 0, func(p *mad.PortInfo) {
+	testkit.NoError(t, w.sim.SetPortInfo(sw, 0, func(p *mad.PortInfo) {
 		p.SetCapMask(p.CapMask() | mad.CapMask2Supported)
 		p.SetCapMask2(p.CapMask2() | mad.Cap2SwitchPortState)
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 }
 
 // A switch that has the states of all its ports in a table gets no requests for those
@@ -71,18 +70,14 @@ func TestPortStateTable(t *testing.T) {
 			}
 			for h := 1; h <= tt.hosts; h++ {
 				if p := to[h] + 1; !at[p] {
-					if err := w.sim.Move(sw, uint8(h), sw, uint8(p)); err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, w.sim.Move(sw, uint8(h), sw, uint8(p)))
 					delete(at, h)
 					at[p] = true
 				}
 			}
 			time.Sleep(1100 * time.Millisecond) // between two repeats of the traps of the moves
 			tr, err := w.sim.Open(f.Ports[f.SMPort].GUID)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			x := &shifted{Transport: tr}
 			if tt.wrong {
 				tr = x
@@ -121,9 +116,7 @@ func TestPortStateTable(t *testing.T) {
 					from = p
 				}
 			}
-			if err := w.sim.Move(sw, uint8(from), sw, uint8(free)); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, w.sim.Move(sw, uint8(from), sw, uint8(free)))
 			time.Sleep(5 * time.Minute)
 			synctest.Wait()
 			if n := len(s.Snapshot().Fabric.EndPorts); n != tt.hosts+1 || !w.sim.AllActive() {

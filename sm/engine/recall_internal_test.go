@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/internal/version"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
@@ -33,9 +34,7 @@ func laneRoutes(tb testing.TB) (*fabric.Fabric, route.Options, *remembered) {
 func TestRoutesFileDamaged(t *testing.T) {
 	_, _, m := laneRoutes(t)
 	b, err := m.encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if again, err := decodeRoutes(b); err != nil || !slices.Equal(again.Tables, m.Tables) || len(again.SL) != len(m.SL) {
 		t.Fatalf("%v", err)
 	}
@@ -161,9 +160,7 @@ func TestRecallReason(t *testing.T) {
 func FuzzRoutesFile(f *testing.F) {
 	g, opt, m := laneRoutes(f)
 	b, err := json.Marshal(m)
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, err)
 	f.Add(b, []byte{}, true, true)
 	f.Add(b, []byte{0, 3, 17, 2, 255, 255, 250, 7}, true, false)
 	f.Add(b, []byte{}, false, false)

@@ -51,9 +51,7 @@ func (r refusal) Recv(ctx context.Context, into []transport.Packet) (int, error)
 // same, with what is attached to it; the log and the status name it.
 func TestRefusedTables(t *testing.T) {
 	keyed, err := partition.Parse("partitions", []byte("Default=0x7fff, defmember=full: ALL;\nblue=0x0b01, defmember=full: ALL;\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, tt := range []struct {
 		name string
 		attr mad.AttrID

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -83,9 +84,7 @@ func TestRestartSetsSwitch(t *testing.T) {
 		a, b := hosts[1], hosts[len(hosts)-1]
 		leaf, _ := f.SwitchOf(a)
 		err := w.sim.SetSwitchInfo(f.Nodes[f.Switches[leaf].Node].GUID, func(i *mad.SwitchInfo) { i.SetLifeTime(9) })
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		before := w.sim.Counters().SMPs[mad.AttrLFT].Set
 		s, _ := w.manager(f.SMPort, cfg)
 		time.Sleep(10 * time.Second)
@@ -123,9 +122,7 @@ func TestRestartLanes(t *testing.T) {
 				time.Sleep(20 * time.Second)
 				stop()
 				cfg.QoS = &qos.Options{}
-				if err := c.meanwhile(w, &cfg); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, c.meanwhile(w, &cfg))
 				before := w.sim.Counters().SMPs
 				w.manager(f.SMPort, cfg)
 				time.Sleep(20 * time.Second)
@@ -216,9 +213,7 @@ func (r *restart) run(t *testing.T, routes engine.Store) (was, now *engine.Snaps
 func (w *world) history(t *testing.T, r *rand.Rand) {
 	for i, h := range hostsOf(w.f) {
 		if h != w.f.SMPort && i%3 == 1 {
-			if err := w.sim.PowerOff(w.f.Nodes[w.f.Ports[h].Node].GUID); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, w.sim.PowerOff(w.f.Nodes[w.f.Ports[h].Node].GUID))
 		}
 	}
 	time.Sleep(15 * time.Second)
@@ -238,7 +233,5 @@ func (w *world) cutOne(t *testing.T, r *rand.Rand) {
 		}
 	}
 	c := &w.f.Ports[cables[r.IntN(len(cables))]]
-	if err := w.sim.Cut(w.f.Nodes[c.Node].GUID, c.Num); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, w.sim.Cut(w.f.Nodes[c.Node].GUID, c.Num))
 }

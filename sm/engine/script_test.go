@@ -154,9 +154,7 @@ func (s *protocol) do(line, input string) string {
 		time.Sleep(time.Second)
 	case "run":
 		d, err := time.ParseDuration(arg(1))
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		testkit.NoError(s.t, err)
 		time.Sleep(d)
 	case "managers":
 		return s.managers()
@@ -218,14 +216,10 @@ func (s *protocol) change(w []string) {
 // fabric connects the nodes of testdata/fabric.
 func (s *protocol) fabric() {
 	text, err := os.Open("testdata/fabric")
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.NoError(s.t, err)
 	defer text.Close()
 	f, err := fabric.ReadText("fabric", text)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.NoError(s.t, err)
 	s.world = newWorld(s.t, f, simfabric.Options{Seed: 1, DelayMin: 20 * time.Microsecond, DelayMax: 21 * time.Microsecond})
 	var pairs []string
 	for i := range f.Nodes {
@@ -268,9 +262,7 @@ func (s *protocol) partitionsOf(text string) partition.Config {
 		}
 	}
 	cfg, err := partition.Parse("partitions.conf", []byte(text))
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.NoError(s.t, err)
 	return cfg
 }
 

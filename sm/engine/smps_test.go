@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib/partition"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -39,9 +40,7 @@ Hca 2 "Hca2"
 // none more and none less.
 func TestFirstSweepByAttribute(t *testing.T) {
 	paths, err := fabric.ReadText("two paths", strings.NewReader(twoPaths))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for name, f := range map[string]*fabric.Fabric{
 		"b2b": gen.Pair(), "sw2": gen.Star(2, 36), "one switch of eight": gen.Star(2, 8), "two paths": paths,
 		"ft2": gen.FatTree2(8, 4), "ft3": gen.FatTree3(8, 4, 4), "ring": gen.Ring(8, 4), "torus": gen.Torus([]int{5, 5}, 2),
@@ -101,9 +100,7 @@ func TestEventBySMPs(t *testing.T) {
 			if partitions != "" {
 				var err error
 				cfg.Partitions, err = partition.Parse("p", fmt.Appendf(nil, partitions, f.Ports[hosts[3]].GUID, f.Ports[hosts[20]].GUID))
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 			}
 			_, _ = w.manager(f.SMPort, cfg)
 			synctest.Wait()
@@ -112,9 +109,7 @@ func TestEventBySMPs(t *testing.T) {
 				leaf := f.Switches[event].Node
 				for p := f.Port(leaf, 1); ; p++ {
 					if q := f.Ports[p].Peer; q != fabric.None && f.Nodes[f.Ports[q].Node].Switch != fabric.None {
-						if err := w.sim.Cut(f.Nodes[leaf].GUID, f.Ports[p].Num); err != nil {
-							t.Fatal(err)
-						}
+						testkit.NoError(t, w.sim.Cut(f.Nodes[leaf].GUID, f.Ports[p].Num))
 						break
 					}
 				}

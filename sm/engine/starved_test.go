@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -22,18 +23,14 @@ func TestStarved(t *testing.T) {
 		w.settle(w.f.SMPort, s, time.Second)
 		c := w.client(t, hostsOf(w.f)[3])
 		port, err := c.tr.Port()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		before := s.Refresh().Counters
 		s.Hold(func() { time.Sleep(700 * time.Millisecond) })
 		h := mad.NewSA(mad.MethodGet, mad.AttrClassPortInfo, 1, 0)
 		c.tid = 1
 		p := transport.Packet{LID: port.SMLID, QPN: 1, Timeout: 200 * time.Millisecond, Retries: 5}
 		p.SetMessage(h.Append(nil), false)
-		if err := c.tr.Send(&p); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, c.tr.Send(&p))
 		in := make([]transport.Packet, 1)
 		if _, err := c.tr.Recv(t.Context(), in); err != nil || in[0].Err != nil {
 			t.Fatal(err, in[0].Err)

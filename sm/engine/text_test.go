@@ -29,9 +29,7 @@ func TestHostileDescription(t *testing.T) {
 		w := newWorld(t, f, simfabric.Options{})
 		defer w.close()
 		for i := range f.Nodes {
-			if err := w.sim.SetDescription(f.Nodes[i].GUID, evil); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, w.sim.SetDescription(f.Nodes[i].GUID, evil))
 		}
 		log := new(testkit.Buffer)
 		var tables []byte
@@ -44,9 +42,7 @@ func TestHostileDescription(t *testing.T) {
 		c := w.client(t, hosts[3])
 		p, _ := c.tr.Port()
 		_, rec, err := c.ask(mad.MethodGet, mad.AttrNodeRecord, 1, &mad.NodeRecord{LID: p.LID})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		var n mad.NodeRecord
 		if n.Decode(rec) != nil {
 			t.Fatal("no record")

@@ -177,9 +177,7 @@ func TestOrders(t *testing.T) {
 				c.tid = 1
 				mad.PutLR(&k.MAD, mad.MethodSet, mad.AttrSMInfo, tt.mod, 1, tt.mkey, info.Append(nil))
 				// The better manager would take the subnet back at once.
-				if err := w.sim.Mute(f.Nodes[f.Ports[hosts[0]].Node].GUID, true); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, w.sim.Mute(f.Nodes[f.Ports[hosts[0]].Node].GUID, true))
 				r, err := c.exchange(&k)
 				synctest.Wait()
 				if x := b.Refresh(); x.State != tt.want {
@@ -335,9 +333,7 @@ func TestRivals(t *testing.T) {
 		// What another master does: a LID that another port has.
 		n := f.Nodes[f.Ports[hosts[7]].Node].GUID
 		pi, _ := w.sim.PortInfo(f.Nodes[f.Ports[hosts[8]].Node].GUID, f.Ports[hosts[8]].Num)
-		if err := w.sim.SetPortInfo(n, f.Ports[hosts[7]].Num, func(p *mad.PortInfo) { p.SetLID(pi.LID()) }); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, w.sim.SetPortInfo(n, f.Ports[hosts[7]].Num, func(p *mad.PortInfo) { p.SetLID(pi.LID()) }))
 		seen := false
 		for range 40 {
 			time.Sleep(100 * time.Millisecond)

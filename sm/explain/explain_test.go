@@ -8,6 +8,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/route"
@@ -19,9 +20,7 @@ func compute(t *testing.T, f *fabric.Fabric, opt Options) *Routes {
 		opt.Partitions = partition.Default()
 	}
 	r, err := Compute(f, opt, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return r
 }
 
@@ -29,13 +28,9 @@ func compute(t *testing.T, f *fabric.Fabric, opt Options) *Routes {
 func path(t *testing.T, r *Routes, from, to string) Path {
 	t.Helper()
 	a, alid, err := EndPort(r.Fabric, from)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	b, blid, err := EndPort(r.Fabric, to)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return r.Path(a, alid, b, blid, r.Level(a, b))
 }
 
@@ -167,9 +162,7 @@ func TestNames(t *testing.T) {
 	b := fabric.NewBuilder()
 	node := func(g ib.GUID, typ ib.NodeType, ports uint8, desc string) int {
 		n, err := b.AddNode(fabric.Node{GUID: g, Type: typ, NumPorts: ports, Desc: desc})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for p := uint8(1); p <= ports && typ != ib.NodeSwitch; p++ {
 			b.Port(n, p).GUID = g + ib.GUID(p)
 		}
@@ -183,13 +176,9 @@ func TestNames(t *testing.T) {
 		node(0x2c90000100003, ib.NodeCA, 1, "MF0;ibsw01:MQM8700/U1"), node(0xa000, ib.NodeCA, 1, "MF0;ibsw02:MQM8700/U1")} {
 		p := b.Port(n, 1)
 		p.LID, p.LMC = ib.LID(16+2*i), 1
-		if err := b.Link(sw, uint8(i+1), n, 1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, b.Link(sw, uint8(i+1), n, 1))
 		if i == 3 {
-			if err := b.Link(sw, 12, n, 2); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, b.Link(sw, 12, n, 2))
 		}
 	}
 	f := b.Build()
@@ -263,9 +252,7 @@ func FuzzNames(f *testing.F) {
 
 func compute2(f *testing.F) *fabric.Fabric {
 	r, err := Compute(gen.FatTree2(8, 4), Options{Partitions: partition.Default()}, nil)
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, err)
 	return r.Fabric
 }
 
@@ -274,17 +261,13 @@ func TestPartitions(t *testing.T) {
 	f := gen.FatTree2(8, 4)
 	guid := func(name string) ib.GUID {
 		p, _, err := EndPort(f, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return f.Ports[p].GUID
 	}
 	conf, err := partition.Parse("p.conf", fmt.Appendf(nil,
 		"Default=0x7fff: ALL=limited, SELF=full;\nx=0x12: %v=full, %v=limited, %v=limited;\n",
 		guid("H-00002"), guid("H-00003"), guid("H-00004")))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	r := compute(t, f, Options{Partitions: conf})
 	for _, tt := range []struct {
 		a, b, want string

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
 )
@@ -73,9 +74,7 @@ func TestReadText(t *testing.T) {
 func TestReadTextLinkNamed(t *testing.T) {
 	f, err := fabric.ReadText("f", strings.NewReader("Switch 8 \"s\"\n[1] \"h\"[1] # \"h\" lid 0 4xSDR\nHca 2 \"h\"\n[1] \"s\"[1] # "+
 		"lid 0 lmc 0 \"4xEDR\" lid 0\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, p := range f.Ports {
 		if want := f.Nodes[p.Node].Type == ib.NodeSwitch && p.Num == 1; p.LinkNamed != want {
 			t.Errorf("port %d of %v: named %v", p.Num, f.Nodes[p.Node].GUID, p.LinkNamed)
@@ -88,9 +87,7 @@ func TestReadTextNoLink(t *testing.T) {
 	read := func(word string) fabric.PortInfo {
 		f, err := fabric.ReadText("f", strings.NewReader("Switch 8 \"s\"\n[1] \"h\"[1] # \"h\" lid 0"+word+
 			"\nHca 2 \"h\"\n[1] \"s\"[1] # lid 0 lmc 0 \"s\" lid 0\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		for _, p := range f.Ports {
 			if f.Nodes[p.Node].Type == ib.NodeSwitch && p.Num == 1 {
 				return p.Info
@@ -122,9 +119,7 @@ func TestReadTextOfSites(t *testing.T) {
 		"Ca\t2 \"H-0002c90300000001\"\t\t# \"node \"x HCA-1\"\r\n" +
 		"[1](2c90300000002) \t\"S-b8cef6030019c882\"[2]\t\t# lid 4 lmc 1 \"MF0;the \"old\" one # 1:MCS8500/L01/U1\" lid 7 4xEDR\r\n"
 	f, err := fabric.ReadText("f", strings.NewReader(in))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var got []string
 	for i := range f.Nodes {
 		got = append(got, f.Nodes[i].GUID.String()+" "+f.Nodes[i].Desc)
@@ -154,9 +149,7 @@ func TestReadTextOfSites(t *testing.T) {
 func TestReadTextNewerSpeed(t *testing.T) {
 	f, err := fabric.ReadText("f", strings.NewReader("Switch 8 \"s\"\n[1] \"h\"[1] # \"h\" lid 0 4x???\n[2] \"i\"[1] # \"i\" lid 0 4xEDR\n"+
 		"[3] \"j\"[1] # \"j\" lid 0 4xQDR\nHca 2 \"h\"\nHca 2 \"i\"\nHca 2 \"j\"\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, p := range f.Ports {
 		if f.Nodes[p.Node].Type != ib.NodeSwitch || p.Num < 1 || p.Num > 3 {
 			continue

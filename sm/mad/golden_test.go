@@ -78,9 +78,7 @@ func decode[T any, P interface {
 	Decode([]byte) error
 }](t *testing.T, b []byte) (v T) {
 	t.Helper()
-	if err := P(&v).Decode(b); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, P(&v).Decode(b))
 	return v
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 )
 
 // codec is what every attribute and record is.
@@ -69,16 +70,12 @@ func TestRoundTrip(t *testing.T) {
 					in[i] = byte(rnd.Uint32())
 				}
 				a, b := l.make(), l.make()
-				if err := a.Decode(in); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, a.Decode(in))
 				out := a.Append(nil)
 				if len(out) != l.len {
 					t.Fatalf("Append gives %d bytes, want %d", len(out), l.len)
 				}
-				if err := b.Decode(out); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, b.Decode(out))
 				if d := cmp.Diff(a, b, cmp.AllowUnexported(PortInfo{}, SwitchInfo{})); d != "" {
 					t.Fatalf("value changed (-first +second):\n%s", d)
 				}

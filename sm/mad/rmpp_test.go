@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/rand/v2"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 func saMessage(n int, rnd *rand.Rand) []byte {
@@ -21,9 +23,7 @@ func saMessage(n int, rnd *rand.Rand) []byte {
 func transfer(t *testing.T, msg []byte, loss float64, rnd *rand.Rand, limit int) ([]byte, *RMPPSender, *RMPPReceiver) {
 	t.Helper()
 	s, err := NewRMPPSender(msg, 1000)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	r := NewRMPPReceiver(limit)
 	var out []byte
 	var back []Buf
@@ -97,9 +97,7 @@ func TestRMPPLimit(t *testing.T) {
 
 func TestRMPPTries(t *testing.T) {
 	s, err := NewRMPPSender(saMessage(1000, rand.New(rand.NewPCG(1, 1))), 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var b Buf
 	for i := range 3 {
 		if !s.Next(&b) || s.Next(&b) {
@@ -143,9 +141,7 @@ func FuzzRMPPReceiver(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in []byte) {
 		r := NewRMPPReceiver(4096)
 		s, err := NewRMPPSender(msg, 3)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		var x Buf
 		s.Next(&x)
 		for len(in) > 0 {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
 )
@@ -118,9 +119,7 @@ func TestShapes(t *testing.T) {
 			}
 		}
 		var b bytes.Buffer
-		if err := WriteSVG(&b, f); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, WriteSVG(&b, f))
 		wellFormed(t, name, b.Bytes())
 		if !strings.Contains(b.String(), "viewBox=") || b.Len() > 4<<20 {
 			t.Errorf("%s: %d bytes", name, b.Len())
@@ -174,9 +173,7 @@ func FuzzPicture(f *testing.F) {
 			return
 		}
 		var b bytes.Buffer
-		if err := WriteSVG(&b, x); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, WriteSVG(&b, x))
 		wellFormed(t, "fuzz", b.Bytes())
 		if b.Len() > 20000+4000*(len(x.Nodes)+x.Links()) {
 			t.Errorf("%d bytes for %d nodes", b.Len(), len(x.Nodes))
@@ -185,8 +182,6 @@ func FuzzPicture(f *testing.F) {
 			t.Error("a place that is not a number")
 		}
 		b.Reset()
-		if err := WriteDOT(&b, x); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, WriteDOT(&b, x))
 	})
 }

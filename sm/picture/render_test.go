@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"ibnetworkd/internal/testkit"
 )
 
 var out = flag.String("pictures", "", "write the pictures of all shapes into this directory, to be looked at")
@@ -15,14 +17,8 @@ func TestPictures(t *testing.T) {
 	}
 	for name, f := range shapes() {
 		w, err := os.Create(filepath.Join(*out, name+".svg"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := WriteSVG(w, f); err != nil {
-			t.Fatal(err)
-		}
-		if err := w.Close(); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
+		testkit.NoError(t, WriteSVG(w, f))
+		testkit.NoError(t, w.Close())
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 )
 
@@ -22,9 +23,7 @@ func TestTables(t *testing.T) {
 		t.Errorf("groups %+v, warnings %v", plan.Groups, plan.Warnings)
 	}
 	cfg, err := partition.Parse("f", []byte("a=1:SELF=full;Default=0x7fff:ALL=full;"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	have := make([][]ib.PKey, len(f.Ports))
 	other := f.EndPorts[1]
 	if other == f.SMPort {
@@ -65,9 +64,7 @@ func TestSlowestLink(t *testing.T) {
 		t.Errorf("group %+v, warnings %v", g, plan.Warnings)
 	}
 	cfg, err := partition.Parse("f", []byte("Default=0x7fff,ipoib,mtu=4096,rate=200Gb/s:ALL=full;"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	plan = Tables(f, cfg, nil)
 	if plan.Groups[0].MTU != ib.MTU4096 || len(plan.Warnings) != 2 {
 		t.Errorf("group %+v, warnings %q", plan.Groups[0], plan.Warnings)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
@@ -39,9 +40,7 @@ func TestTables(t *testing.T) {
 	slow := f.EndPorts[0]
 	setVLCap(f, slow, 2)
 	tab, err := qos.Build(f, 2, qos.Options{Weights: [16]uint8{0: 10, 9: 20}, High: [16]bool{3: true}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	peer := f.Ports[slow].Peer
 	if tab.OperVLs(peer) != 2 || tab.OperVLs(slow) != 2 {
 		t.Errorf("both ends of a link must agree: %d and %d", tab.OperVLs(slow), tab.OperVLs(peer))
@@ -94,9 +93,7 @@ func TestRequests(t *testing.T) {
 	}
 	setVLCap(f, f.EndPorts[1], 1)
 	tab, err := qos.Build(f, 2, qos.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	type key struct {
 		port uint64
 		attr mad.AttrID
@@ -161,9 +158,7 @@ func TestLayerOfLevel(t *testing.T) {
 		setVLCap(f, f.Ports[links[i]].Peer, 5)
 	}
 	tab, err := qos.Build(f, 1, qos.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	for _, l := range links[:4] {
 		n := qos.VLs(tab.OperVLs(l))
 		lanes[n] = tab.SLtoVL(l)

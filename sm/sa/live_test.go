@@ -13,6 +13,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -45,9 +46,7 @@ type subnet struct {
 func start(t *testing.T, f *fabric.Fabric, cfg engine.Config) *subnet {
 	s := &subnet{t: t, f: f, sim: simfabric.New(f, simfabric.Options{})}
 	tr, err := s.sim.Open(f.Ports[f.SMPort].GUID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	sm := engine.New(tr, cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -69,9 +68,7 @@ func (s *subnet) close() {
 func (s *subnet) host(port int32) *host {
 	guid := s.f.Ports[port].GUID
 	tr, err := s.sim.Open(guid)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	testkit.NoError(s.t, err)
 	h := &host{t: s.t, guid: guid, tr: tr, answers: map[uint32]transport.Packet{}, wake: make(chan struct{}, 1)}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -123,17 +120,13 @@ func (h *host) ask(key uint64, m mad.Method, a mad.AttrID, mask mad.CompMask, re
 	[][]byte) {
 	h.t.Helper()
 	pi, err := h.tr.Port()
-	if err != nil {
-		h.t.Fatal(err)
-	}
+	testkit.NoError(h.t, err)
 	h.tid++
 	x := mad.NewSA(m, a, h.tid, mask)
 	x.SMKey = key
 	p := transport.Packet{LID: pi.SMLID, QPN: 1, Timeout: time.Second, Retries: 3}
 	p.SetMessage(rec.Append(x.Append(nil)), m == mad.MethodGetMulti)
-	if err := h.tr.Send(&p); err != nil {
-		h.t.Fatal(err)
-	}
+	testkit.NoError(h.t, h.tr.Send(&p))
 	for {
 		h.mu.Lock()
 		r, ok := h.answers[h.tid]
@@ -269,13 +262,9 @@ func TestLive(t *testing.T) {
 		// A cable out and in again.
 		away := f.Ports[cas[12]]
 		sw := f.Ports[away.Peer]
-		if err := s.sim.Cut(f.Nodes[sw.Node].GUID, sw.Num); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.sim.Cut(f.Nodes[sw.Node].GUID, sw.Num))
 		expect("cut", fmt.Sprintf("65 %v", ib.MakeGID(ib.DefaultPrefix, away.GUID)))
-		if err := s.sim.Restore(f.Nodes[sw.Node].GUID, sw.Num); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.sim.Restore(f.Nodes[sw.Node].GUID, sw.Num))
 		expect("back", fmt.Sprintf("64 %v", ib.MakeGID(ib.DefaultPrefix, away.GUID)))
 
 		// Traps that the manager receives are forwarded as well.

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/qos/policy"
@@ -18,9 +19,7 @@ func TestPolicyInPathRecords(t *testing.T) {
 		"end-qos-level\nend-qos-levels\n"+
 		"qos-match-rules\nqos-match-rule\nservice-id: 0x77\nqos-level-name: L\nend-qos-match-rule\nqos-match-rule\n"+
 		"qos-class: 4\nqos-level-name: L\nend-qos-match-rule\nend-qos-match-rules\nqos-ulps\nany, pkey 0x7fff: 6\nend-qos-ulps\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	st := stateOf(t, f, "Default=0x7fff,ipoib,sl=2:ALL=full;a=1:ALL=full;")
 	st.Policy = p.Bind(f, func(int32) []ib.PKey { return []ib.PKey{0xffff} }, func(string) (ib.PKey, bool) { return 0, false })
 	w.s.SetState(0, st)
@@ -68,9 +67,7 @@ func TestPolicyInPathRecords(t *testing.T) {
 			continue
 		}
 		var a mad.PathRecord
-		if err := a.Decode(recs[0]); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, a.Decode(recs[0]))
 		if a.SL != tt.sl || a.MTU != tt.mtu || tt.rate != 0 && a.Rate != tt.rate || a.LifeTime != tt.life || a.PKey != tt.pkey {
 			t.Errorf("%s: SL %d, MTU %v, rate %v, life %d, P_Key %v", tt.name, a.SL, a.MTU, a.Rate, a.LifeTime, a.PKey)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/mad"
@@ -30,14 +31,10 @@ func stateOf(t testing.TB, f *fabric.Fabric, conf string) State {
 		}
 	}
 	r, err := route.Build(f, route.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	plan := pkey.Tables(f, cfg, nil)
 	q, err := qos.Build(f, r.NumLayers, qos.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return State{Fabric: f, LFT: r.LFT, SL: r.SL, PKeys: plan.Members, Groups: plan.Groups, QoS: q,
 		SMs: []SMInfo{{Port: f.SMPort, Info: mad.SMInfo{GUID: f.Ports[f.SMPort].GUID, SMKey: 7, Priority: 3, State: 3}}}}
 }
@@ -77,9 +74,7 @@ func (w *world) ask(port int32, key uint64, m mad.Method, a mad.AttrID, mask mad
 		w.t.Fatalf("no answer to %v of attribute %#x", m, a)
 	}
 	var r mad.SAHeader
-	if err := r.Decode(reply.MAD); err != nil {
-		w.t.Fatal(err)
-	}
+	testkit.NoError(w.t, r.Decode(reply.MAD))
 	if r.TID != h.TID || r.Attr != a || !r.Method.IsResponse() || r.SMKey != 0 {
 		w.t.Fatalf("answer header %+v to %+v", r, h)
 	}
@@ -115,9 +110,7 @@ func TestIPoIB(t *testing.T) {
 		if st != 0 || len(recs) != 1 {
 			t.Fatalf("join of the broadcast group: status %#x", st)
 		}
-		if err := bc.Decode(recs[0]); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, bc.Decode(recs[0]))
 		if bc.MLID != 0xc000 || bc.QKey != 0xb1b || bc.MTU != ib.MTU4096 || bc.Rate != 16 || bc.JoinState != 1 || bc.PortGID != w.gid(p) ||
 			bc.MTUSel != mad.SelExact || bc.RateSel != mad.SelExact || bc.Scope != 2 || bc.PKey != 0xffff {
 			t.Errorf("broadcast group %+v", bc)
@@ -396,9 +389,7 @@ func TestPartitionsSeparate(t *testing.T) {
 func reports(t *testing.T, rs []Report) (out []string) {
 	for _, r := range rs {
 		var n mad.Notice
-		if err := n.Decode(r.MAD[mad.SADataOffset:]); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, n.Decode(r.MAD[mad.SADataOffset:]))
 		g := n.DetailGID()
 		out = append(out, fmt.Sprintf("%d of %v to %v QP %d", n.TrapNumber, g, r.LID, r.QP))
 	}

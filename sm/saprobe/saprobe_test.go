@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -22,9 +23,7 @@ func TestSilence(t *testing.T) {
 		defer sim.Close()
 		run := func() func() {
 			tr, err := sim.Open(f.Ports[f.SMPort].GUID)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			s := engine.New(tr, engine.Config{Log: slog.New(slog.DiscardHandler)})
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
@@ -34,14 +33,10 @@ func TestSilence(t *testing.T) {
 		stop := run()
 		synctest.Wait()
 		tr, err := sim.OpenClient(sim.FindHost(f.Nodes[f.Ports[f.EndPorts[len(f.EndPorts)-1]].Node].Desc)[0].PortGUID, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		p := saprobe.Start(tr)
 		defer p.Stop()
-		if err := p.WaitAnswer(time.Now(), time.Second); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, p.WaitAnswer(time.Now(), time.Second))
 		begin := time.Now()
 		time.Sleep(time.Second)
 		if d := p.Silence(begin); d > 2*saprobe.Every {
@@ -52,9 +47,7 @@ func TestSilence(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		stop = run()
 		defer func() { stop() }()
-		if err := p.WaitAnswer(time.Now(), 5*time.Second); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, p.WaitAnswer(time.Now(), 5*time.Second))
 		back := time.Now()
 		time.Sleep(time.Second)
 		if d := p.Silence(begin); d < 2*time.Second || d > back.Sub(gone)+2*saprobe.Every {

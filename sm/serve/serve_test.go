@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/control"
@@ -71,9 +72,7 @@ func TestManager(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	path := filepath.Join(t.TempDir(), "sm.sock")
 	l, err := serve.Listen(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var wg sync.WaitGroup
 	wg.Go(func() { m.Run(ctx) })
 	wg.Go(func() { m.Serve(ctx, l) })
@@ -83,18 +82,14 @@ func TestManager(t *testing.T) {
 		var b bytes.Buffer
 		c, stop := context.WithTimeout(ctx, 5*time.Second)
 		defer stop()
-		if err := control.Ask(c, path, what, &b); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, control.Ask(c, path, what, &b))
 		return b.String()
 	}
 	until := func(what string, f func([]*engine.Snapshot) bool) {
 		t.Helper()
 		for end := time.Now().Add(10 * time.Second); ; {
 			var xs []*engine.Snapshot
-			if err := json.Unmarshal([]byte(ask(control.AskStatus)), &xs); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, json.Unmarshal([]byte(ask(control.AskStatus)), &xs))
 			if f(xs) {
 				return
 			}

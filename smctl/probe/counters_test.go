@@ -5,6 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/mad"
 )
@@ -17,14 +18,10 @@ func TestReadCounters(t *testing.T) {
 		s, me, end := managed(t, f)
 		defer end()
 		sw := &f.Nodes[f.Switches[0].Node]
-		if err := s.SetErrors(sw.GUID, 3, func(c *mad.PortCounters) { c.SymbolErrors, c.LinkDowned = 500, 255 }); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.SetErrors(sw.GUID, 3, func(c *mad.PortCounters) { c.SymbolErrors, c.LinkDowned = 500, 255 }))
 		mute := &f.Nodes[f.Switches[1].Node]
 		got, err := Topology(t.Context(), me, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		worth := func(c *mad.PortCounters) bool { return c.SymbolErrors > 0 }
 		c, err := ReadCounters(t.Context(), me, got.Fabric, worth)
 		if err != nil || len(c.Ports) != 2*f.Links() || len(c.Silent) != 0 {
@@ -36,9 +33,7 @@ func TestReadCounters(t *testing.T) {
 				t.Errorf("port %s: %+v", got.Fabric.PortName(i), p)
 			}
 		}
-		if err := s.Mute(mute.GUID, true); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.Mute(mute.GUID, true))
 		begin := time.Now()
 		c, err = ReadCounters(t.Context(), me, got.Fabric, worth)
 		if took := time.Since(begin); err != nil || took > CountersTime {

@@ -44,9 +44,7 @@ func TestInspect(t *testing.T) {
 				write("class/infiniband_mad/"+name+"3/ibdev", "mlx5_0\n")
 				write("class/infiniband_mad/"+name+"3/port", "1\n")
 			case "vpd/":
-				if err := os.Mkdir(filepath.Join(root, "sys/class/infiniband/mlx5_0/device/vpd"), 0o755); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, os.Mkdir(filepath.Join(root, "sys/class/infiniband/mlx5_0/device/vpd"), 0o755))
 			default:
 				write("class/infiniband/mlx5_0/device/"+name, text)
 			}

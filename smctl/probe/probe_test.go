@@ -70,9 +70,7 @@ func TestWalk(t *testing.T) {
 		s := simfabric.New(f, simfabric.Options{Seed: 1, DelayMin: time.Microsecond, DelayMax: 20 * time.Microsecond})
 		hosts := hostsOf(f)
 		me, err := s.Open(hosts[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer me.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -85,21 +83,15 @@ func TestWalk(t *testing.T) {
 		t.Logf("walk of %d ports took %v of virtual time", len(f.Ports), time.Since(start))
 
 		other, err := s.Open(hosts[3])
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer other.Close()
 		answerSMInfo(ctx, t, other, hosts[3], 7, smctl.SMMaster)
 		third, err := s.Open(hosts[5])
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer third.Close()
 		answerSMInfo(ctx, t, third, hosts[5], 9, smctl.SMStandby)
 		sms, err = Walk(ctx, me)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if len(sms) != 2 || sms[0].GUID != hosts[5] || sms[0].State != smctl.SMStandby || sms[1].GUID != hosts[3] ||
 			sms[1].Priority != 7 || sms[1].State != smctl.SMMaster {
 			t.Errorf("found %v", sms)
@@ -107,13 +99,9 @@ func TestWalk(t *testing.T) {
 
 		// One that says it is there and is mute.
 		fourth, err := s.Open(hosts[6])
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer fourth.Close()
-		if err := fourth.SetIsSM(true); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, fourth.SetIsSM(true))
 		if sms, err = Walk(ctx, me); err != nil || len(sms) < 2 {
 			t.Errorf("with a mute one: %v, %v", sms, err)
 		}
@@ -144,13 +132,9 @@ func TestWalkOwnPortSilent(t *testing.T) {
 		s := simfabric.New(f, simfabric.Options{Seed: 1})
 		e := f.EndPorts[len(f.EndPorts)-1]
 		me, err := s.Open(f.Ports[e].GUID)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer me.Close()
-		if err := s.Mute(f.Nodes[f.Ports[e].Node].GUID, true); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.Mute(f.Nodes[f.Ports[e].Node].GUID, true))
 		start := time.Now()
 		if _, err := Walk(t.Context(), unreported{me}); err != errSilent {
 			t.Errorf("a walk from a port that does not answer: %v", err)
@@ -166,9 +150,7 @@ func TestFind(t *testing.T) {
 	dir := filepath.Join(root, "sys/class/infiniband_mad")
 	for name, v := range map[string][2]string{"umad0": {"mlx5_0\n", "1\n"}, "umad1": {"mlx5_1\n", "1\n"},
 		"umad2": {"mlx5_1\n", "2\n"}, "issm0": {"mlx5_0\n", "1\n"}} {
-		if err := os.MkdirAll(filepath.Join(dir, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o755))
 		for i, f := range []string{"ibdev", "port"} {
 			testkit.WriteFile(t, filepath.Join(dir, name, f), v[i])
 		}
@@ -187,12 +169,8 @@ func TestFind(t *testing.T) {
 		t.Errorf("without the class: %v", err)
 	}
 	// An issm device that cannot be read is not one that is missing.
-	if err := os.Remove(filepath.Join(dir, "issm0/ibdev")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "issm0/ibdev"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Remove(filepath.Join(dir, "issm0/ibdev")))
+	testkit.NoError(t, os.Mkdir(filepath.Join(dir, "issm0/ibdev"), 0o755))
 	if u, err := find(sys, "mlx5_0", 1); err == nil || errors.Is(err, transport.ErrNoQP0) {
 		t.Errorf("with an issm device that cannot be read: %+v, %v", u, err)
 	}
@@ -205,9 +183,7 @@ func TestWalkFromProtectedPort(t *testing.T) {
 		s := simfabric.New(f, simfabric.Options{Seed: 1, DelayMin: time.Microsecond, DelayMax: 20 * time.Microsecond})
 		hosts := hostsOf(f)
 		me, err := s.Open(hosts[0])
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		defer me.Close()
 		var p transport.Packet
 		var info mad.PortInfo
@@ -215,9 +191,7 @@ func TestWalkFromProtectedPort(t *testing.T) {
 		info.SetMKeyProtect(2)
 		p = transport.Packet{LID: ib.LIDPermissive, Timeout: timeout}
 		mad.PutDR(&p.MAD, mad.MethodSet, mad.AttrPortInfo, 0, 1, 0, nil, info.Append(nil))
-		if err := me.Send(&p); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, me.Send(&p))
 		into := make([]transport.Packet, 4)
 		if _, err := me.Recv(t.Context(), into); err != nil {
 			t.Fatal(err)

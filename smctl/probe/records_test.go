@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -25,9 +26,7 @@ func managed(t *testing.T, f *fabric.Fabric) (s *simfabric.Sim, me transport.Tra
 	t.Helper()
 	s = simfabric.New(f, simfabric.Options{Seed: 1, DelayMin: time.Microsecond, DelayMax: 20 * time.Microsecond})
 	tr, err := s.Open(f.Ports[f.SMPort].GUID)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	sm := engine.New(tr, engine.Config{Log: slog.New(slog.DiscardHandler), Priority: 3})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -40,9 +39,7 @@ func managed(t *testing.T, f *fabric.Fabric) (s *simfabric.Sim, me transport.Tra
 		}
 	}
 	me, err = s.Open(own)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	return s, me, func() { cancel(); <-done; me.Close(); tr.Close(); s.Close() }
 }
 
@@ -53,13 +50,9 @@ func TestTopologyOfAdministrator(t *testing.T) {
 		_, me, end := managed(t, gen.FatTree2(8, 4))
 		defer end()
 		sa, err := Topology(t.Context(), me, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		walk, err := Topology(t.Context(), me, true)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if sa.SA == 0 || sa.Why != "" || walk.SA != 0 || walk.Why == "" {
 			t.Errorf("read from LID %d (%s), then LID %d (%s)", sa.SA, sa.Why, walk.SA, walk.Why)
 		}
@@ -106,9 +99,7 @@ func TestTopologyFallsBack(t *testing.T) {
 			got.Fabric.Links() != f.Links() {
 			t.Errorf("with a refusal: %+v, %v", got, err)
 		}
-		if err := s.Mute(f.Nodes[f.Ports[f.SMPort].Node].GUID, true); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.Mute(f.Nodes[f.Ports[f.SMPort].Node].GUID, true))
 		c.edit = func(p *transport.Packet) {
 			if mad.ClassOf(&p.MAD) == mad.ClassSA {
 				p.Err = transport.ErrTimeout
@@ -142,9 +133,7 @@ func recordTables(t *testing.T) (out *tables, own ib.GUID) {
 		p, err := me.(interface {
 			Port() (transport.Port, error)
 		}).Port()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		own = p.PortGUID
 		if out, err = readTables(t.Context(), me, p.SMLID); err != nil {
 			t.Fatal(err)
@@ -206,9 +195,7 @@ func FuzzRecords(f *testing.F) {
 func TestRecordsInAnyOrder(t *testing.T) {
 	x, own := recordTables(t)
 	a, _, err := x.build(own, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var back []byte
 	for i := len(x.links) - 8; i >= 0; i -= 8 {
 		back = append(back, x.links[i:i+8]...)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 )
@@ -23,9 +24,7 @@ func TestRemote(t *testing.T) {
 				continue
 			}
 			me, err := s.Open(p.GUID)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			far := &f.Ports[p.Peer]
 			node := &f.Nodes[far.Node]
 			r, err := Remote(t.Context(), me, p.Num)
@@ -33,15 +32,11 @@ func TestRemote(t *testing.T) {
 				t.Errorf("%v port %d: %+v, %v; want %s port %d", p.GUID, p.Num, r, err, node.Desc, far.Num)
 			}
 			if asked++; asked == 1 {
-				if err := s.Mute(node.GUID, true); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, s.Mute(node.GUID, true))
 				if r, err := Remote(t.Context(), me, p.Num); err == nil {
 					t.Errorf("a mute switch: %+v", r)
 				}
-				if err := s.Mute(node.GUID, false); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, s.Mute(node.GUID, false))
 			}
 			me.Close()
 		}

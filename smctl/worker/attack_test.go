@@ -14,6 +14,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"ibnetworkd/internal/busconn/bustest"
+	"ibnetworkd/internal/testkit"
 )
 
 // The connection to systemd survives any message, and the end of a job is accepted
@@ -26,9 +27,7 @@ func TestHostileMember(t *testing.T) {
 	s, ctx := b.client()
 	next(t, s.Changes())
 	conn, err := s.connection()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	dest := conn.Names()[0]
 	before := bustest.Descriptors(t)
 	b.Send(c, dest, systemdPath, managerIf, "JobRemoved")
@@ -55,9 +54,7 @@ func TestHostileMember(t *testing.T) {
 		"spoofed by nobody"), nil)
 	c.Send(bustest.Message(dbus.TypeSignal, dest, "/org/freedesktop/DBus", "org.freedesktop.DBus", "NameOwnerChanged",
 		systemdName, "", c.Names()[0]), nil)
-	if err := c.Object(dest, "/").Call("org.freedesktop.DBus.Peer.Ping", 0).Err; err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.Object(dest, "/").Call("org.freedesktop.DBus.Peer.Ping", 0).Err)
 	close(hold)
 	if err := <-loaded; err != nil {
 		t.Errorf("a forged end of the job is believed: %v", err)
@@ -78,9 +75,7 @@ func ownSocket(t *testing.T) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "private")
 	l, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	serve := func(conn net.Conn) {
 		defer conn.Close()

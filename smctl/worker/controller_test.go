@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/smctl"
 )
 
@@ -137,16 +138,12 @@ func TestByHand(t *testing.T) {
 		b := newBench(t)
 		b.lead()
 		ctx := context.Background()
-		if err := b.c.Stop(ctx, "swib0", 1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, b.c.Stop(ctx, "swib0", 1))
 		b.want(b.wait(time.Minute), smctl.PhaseStopped, 1, 1)
 		b.kill()
 		b.boot() // remembered
 		b.want(b.wait(time.Minute), smctl.PhaseStopped, 1, 1)
-		if err := b.c.Start(ctx, "swib0", 1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, b.c.Start(ctx, "swib0", 1))
 		b.wait(20 * time.Second)
 		if n, _ := b.units.counts(); n != 2 {
 			t.Errorf("%d starts after it was given back", n)
@@ -158,13 +155,9 @@ func TestByHand(t *testing.T) {
 		b.port.Policy = smctl.Policy{}
 		b.c.Update([]Port{b.port})
 		b.want(b.wait(smctl.UnitGrace+time.Second), smctl.PhaseOff, 2, 2)
-		if err := b.c.Start(ctx, "swib0", 1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, b.c.Start(ctx, "swib0", 1))
 		b.want(b.wait(time.Minute), smctl.PhaseMaster, 3, 2)
-		if err := b.c.Stop(ctx, "swib0", 1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, b.c.Stop(ctx, "swib0", 1))
 		b.want(b.wait(time.Minute), smctl.PhaseOff, 3, 3)
 		b.kill()
 	})
@@ -182,17 +175,13 @@ func TestGivenBackToAnother(t *testing.T) {
 			}
 		}
 		b.active(1, 1)
-		if err := b.c.Stop(t.Context(), "swib0", 1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, b.c.Stop(t.Context(), "swib0", 1))
 		b.want(b.wait(100*time.Millisecond), smctl.PhaseStopped, 1, 1)
 		b.air.set(smctl.SMInfo{GUID: guid1 + 1, LID: 2, Priority: 0, State: smctl.SMMaster})
 		b.port.State, b.port.SMLID = ib.PortInit, 2
 		b.c.Update([]Port{b.port})
 		b.wait(100 * time.Millisecond)
-		if err := b.c.Start(t.Context(), "swib0", 1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, b.c.Start(t.Context(), "swib0", 1))
 		b.want(b.wait(100*time.Millisecond), smctl.PhaseUnserved, 1, 1)
 		b.kill()
 	})
@@ -209,14 +198,10 @@ func TestGivenBackWhileAsking(t *testing.T) {
 				t.Fatal("the fabric was not asked")
 			}
 		}
-		if err := b.c.Stop(t.Context(), "swib0", 1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, b.c.Stop(t.Context(), "swib0", 1))
 		b.want(b.wait(100*time.Millisecond), smctl.PhaseStopped, 0, 0)
 		b.air.set(smctl.SMInfo{GUID: guid1 + 1, LID: 2, Priority: 0, State: smctl.SMMaster})
-		if err := b.c.Start(t.Context(), "swib0", 1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, b.c.Start(t.Context(), "swib0", 1))
 		b.want(b.wait(5*time.Second), smctl.PhaseUnserved, 0, 0)
 		b.kill()
 	})
@@ -243,9 +228,7 @@ func TestByHandWhileStarting(t *testing.T) {
 		b.port.Policy.Manage = smctl.ManageAlways
 		b.boot()
 		b.wait(100 * time.Millisecond)
-		if err := b.c.Stop(context.Background(), "swib0", 1); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, b.c.Stop(context.Background(), "swib0", 1))
 		b.want(b.wait(time.Minute), smctl.PhaseStopped, 1, 1)
 		if k := b.keep.Load(guid1); k.Override != smctl.OverrideStop {
 			t.Errorf("kept is %+v", k)
@@ -391,9 +374,7 @@ func TestKept(t *testing.T) {
 		{Engine: smctl.EngineOpenSM, Settings: smctl.Settings(smctl.Policy{PartitionsFile: `/etc/a "b" \c.conf`,
 			Partitions: "0x8001 Name=a\n"}), Files: "abc", Override: smctl.OverrideStop},
 	} {
-		if err := d.Save(guid1, k); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, d.Save(guid1, k))
 		if got := d.Load(guid1); got != k {
 			t.Errorf("%+v became %+v", k, got)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/godbus/dbus/v5"
 
 	"ibnetworkd/internal/busconn/bustest"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/smctl"
 )
 
@@ -118,16 +119,10 @@ func (b *privateBus) client() (*Systemd, context.Context) {
 func (b *privateBus) systemd() *fakeSystemd {
 	b.t.Helper()
 	conn, err := dbus.Connect(b.addr)
-	if err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.NoError(b.t, err)
 	f := &fakeSystemd{conn: conn}
-	if err := conn.Export(f, systemdPath, managerIf); err != nil {
-		b.t.Fatal(err)
-	}
-	if err := conn.Export(f, fakeUnitPath, "org.freedesktop.DBus.Properties"); err != nil {
-		b.t.Fatal(err)
-	}
+	testkit.NoError(b.t, conn.Export(f, systemdPath, managerIf))
+	testkit.NoError(b.t, conn.Export(f, fakeUnitPath, "org.freedesktop.DBus.Properties"))
 	if _, err := conn.RequestName(systemdName, 0); err != nil {
 		b.t.Fatal(err)
 	}

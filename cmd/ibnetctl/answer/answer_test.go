@@ -23,9 +23,7 @@ func TestSchemaFiles(t *testing.T) {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	if err := e.Encode(answertest.JSONSchema()); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, e.Encode(answertest.JSONSchema()))
 	golden(t, "../../../docs/ibnetctl.schema.json", b.String())
 
 	var page strings.Builder

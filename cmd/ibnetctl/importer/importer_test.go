@@ -16,6 +16,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/units"
 )
 
@@ -42,9 +43,7 @@ func samples(t testing.TB) []sample {
 	var out []sample
 	for _, f := range files {
 		ar, err := txtar.ParseFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		s := sample{name: strings.TrimSuffix(filepath.Base(f), ".txtar"), file: f, ar: ar}
 		for _, x := range ar.Files {
 			switch {
@@ -118,9 +117,7 @@ func TestGolden(t *testing.T) {
 			if *update {
 				s.ar.Files = slices.DeleteFunc(s.ar.Files, func(f txtar.File) bool { return strings.HasPrefix(f.Name, "want/") })
 				s.ar.Files = append(s.ar.Files, got...)
-				if err := os.WriteFile(s.file, txtar.Format(s.ar), 0o644); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, os.WriteFile(s.file, txtar.Format(s.ar), 0o644))
 				return
 			}
 			if d := cmp.Diff(s.want, got, cmp.Transformer("text", func(b []byte) string { return string(b) })); d != "" {

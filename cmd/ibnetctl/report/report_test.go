@@ -12,6 +12,8 @@ import (
 	"testing/fstest"
 	"time"
 
+	"ibnetworkd/internal/testkit"
+
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -22,9 +24,7 @@ func TestRoundTrip(t *testing.T) {
 	r.Add("../passwd", []byte("x"))
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var a, b bytes.Buffer
-	if err := r.Write(&a, "ibnetwork-report", at); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, r.Write(&a, "ibnetwork-report", at))
 	if err := r.Write(&b, "ibnetwork-report", at); err != nil || !bytes.Equal(a.Bytes(), b.Bytes()) {
 		t.Fatalf("the same report gave other bytes (%v)", err)
 	}
@@ -32,9 +32,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Error("an archive is not known as one")
 	}
 	got, err := Read(&a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if d := cmp.Diff(r.Files, got.Files); d != "" {
 		t.Error(d)
 	}
@@ -43,12 +41,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for p, text := range r.Files {
-		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(p)), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, p), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(p)), 0o755))
+		testkit.NoError(t, os.WriteFile(filepath.Join(dir, p), text, 0o600))
 	}
 	if got, err = ReadDir(dir); err != nil {
 		t.Fatal(err)
@@ -95,9 +89,7 @@ func TestReadRefuses(t *testing.T) {
 		w := tar.NewWriter(z)
 		zero := make([]byte, 1<<20)
 		for _, h := range files {
-			if err := w.WriteHeader(h); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, w.WriteHeader(h))
 			for n := h.Size; n > 0; n -= int64(len(zero)) {
 				if _, err := w.Write(zero[:min(n, int64(len(zero)))]); err != nil {
 					t.Fatal(err)
@@ -131,9 +123,7 @@ func FuzzRead(f *testing.F) {
 	var b bytes.Buffer
 	r := &Report{}
 	r.Add(Capture, []byte("{}"))
-	if err := r.Write(&b, "r", time.Time{}); err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, r.Write(&b, "r", time.Time{}))
 	f.Add(b.Bytes())
 	f.Add([]byte{0x1f, 0x8b})
 	f.Fuzz(func(t *testing.T, in []byte) {
@@ -152,13 +142,9 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("%d bytes in %d files", total, len(r.Files))
 		}
 		var b bytes.Buffer
-		if err := r.Write(&b, "r", time.Time{}); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, r.Write(&b, "r", time.Time{}))
 		again, err := Read(&b)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if d := cmp.Diff(r.Files, again.Files); d != "" {
 			t.Error(d)
 		}

@@ -26,9 +26,7 @@ func TestDefaults(t *testing.T) {
 	if err != nil || d != (Defaults{RoCEv2, 106}) {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if err := f.SetToS("mlx5_0", 1, 104); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.SetToS("mlx5_0", 1, 104))
 	if b, _ := os.ReadFile(filepath.Join(dir, "default_roce_tos")); string(b[:3]) != "104" {
 		t.Errorf("wrote %q", b)
 	}
@@ -60,9 +58,7 @@ func TestDirectoryGoes(t *testing.T) {
 	n := 0
 	err := f.with("mlx5_0", 1, func(string) error {
 		if n++; n == 1 {
-			if err := os.RemoveAll(filepath.Dir(filepath.Dir(dir))); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, os.RemoveAll(filepath.Dir(filepath.Dir(dir))))
 			return os.ErrNotExist
 		}
 		return nil

@@ -7,23 +7,21 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ibnetworkd/internal/testkit"
 )
 
 // A modprobe of the test's own, first in PATH.
 func fake(t *testing.T, script string) string {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "modprobe"), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(filepath.Join(dir, "modprobe"), []byte("#!/bin/sh\n"+script), 0o755))
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 	return filepath.Join(dir, "log")
 }
 
 func TestLoad(t *testing.T) {
 	log := fake(t, `echo "$@" >> "$(dirname "$0")/log"`)
-	if err := (Loader{}).Load(context.Background(), "ib_umad", "rdma-rxe"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, (Loader{}).Load(context.Background(), "ib_umad", "rdma-rxe"))
 	b, err := os.ReadFile(log)
 	if want := "--use-blacklist -- ib_umad\n--use-blacklist -- rdma-rxe\n"; string(b) != want || err != nil {
 		t.Errorf("modprobe was called with %q, want %q", b, want)
@@ -53,9 +51,7 @@ func TestLoadEndsWithItsContext(t *testing.T) {
 
 func TestPresent(t *testing.T) {
 	root := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "sys/module/rdma_rxe"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.MkdirAll(filepath.Join(root, "sys/module/rdma_rxe"), 0o755))
 	for module, want := range map[string]bool{"rdma_rxe": true, "rdma-rxe": true, "siw": false} {
 		if got := Present(root)(module); got != want {
 			t.Errorf("%s: %v", module, got)

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 
+	"ibnetworkd/internal/testkit"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -68,28 +70,20 @@ func TestBuilderAgreesWithTheLibrary(t *testing.T) {
 			}
 		}
 		got, err := w.Bytes()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		want, err := e.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if !bytes.Equal(got, want) {
 			t.Fatalf("got\n% x\nwant\n% x", got, want)
 		}
 		d, err := netlink.NewAttributeDecoder(want)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		var model []attr
 		for d.Next() {
 			model = append(model, attr{d.Type(), d.Bytes()})
 		}
 		ours, err := collect(got)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		if len(ours) != len(model) {
 			t.Fatalf("%d attributes, want %d", len(ours), len(model))
 		}
@@ -254,9 +248,7 @@ func TestTalkAndAsk(t *testing.T) {
 		return []any{reply(m, "one"), reply(m, "two"), ack(m)}
 	}})
 	var got []string
-	if err := c.Talk(Request{}, func(typ uint16, b []byte) error { got = append(got, string(b)); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.Talk(Request{}, func(typ uint16, b []byte) error { got = append(got, string(b)); return nil }))
 	errs := c.Ask([]Request{{Data: []byte("a")}, {Data: []byte("gone")}, {Data: []byte("b")}, {Data: []byte("bad")}},
 		func(i int, typ uint16, b []byte) error {
 			got = append(got, fmt.Sprintf("%d %d %s", i, typ, b))

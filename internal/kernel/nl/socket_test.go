@@ -6,6 +6,8 @@ import (
 	"iter"
 	"testing"
 
+	"ibnetworkd/internal/testkit"
+
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -28,13 +30,9 @@ func (c *counting) ReceiveIter() iter.Seq2[netlink.Message, error] {
 func dialCounting(t *testing.T) (*Conn, *counting) {
 	t.Helper()
 	fd, err := bind(unix.NETLINK_ROUTE, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	b, err := NewBatch(receiveBuffer)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	s := &counting{socket: &socket{fd: fd, batch: b}}
 	c := NewConn(realSocket{netlink.NewConn(s, 0)})
 	t.Cleanup(func() { _ = c.Close() })
@@ -99,9 +97,7 @@ func TestSocketLeftBehind(t *testing.T) {
 			t.Helper()
 			h := netlink.Header{Length: uint32(unix.NLMSG_HDRLEN + len(left.data)), Type: netlink.HeaderType(left.typ),
 				Flags: netlink.Request | left.flags, Sequence: 1 << 31}
-			if err := s.Send(netlink.Message{Header: h, Data: left.data}); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, s.Send(netlink.Message{Header: h, Data: left.data}))
 		}
 		leave()
 		if err := c.Ask([]Request{getLink(1)}, func(int, uint16, []byte) error { return nil })[0]; err != nil {
@@ -119,13 +115,9 @@ func TestSocketLeftBehind(t *testing.T) {
 // A closed connection does not use the number of its socket, which is that of another file then.
 func TestSocketClosed(t *testing.T) {
 	c, _ := dialCounting(t)
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.Close())
 	other, err := bind(unix.NETLINK_ROUTE, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = unix.Close(other) }()
 	if err := c.Ask([]Request{getLink(1)}, func(int, uint16, []byte) error { return nil })[0]; !errors.Is(err, unix.EBADF) {
 		t.Errorf("a request: %v", err)

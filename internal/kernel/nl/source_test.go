@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/testkit"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -64,22 +66,16 @@ func FuzzMessages(f *testing.F) {
 // only when the owner is ready for it.
 func TestPoller(t *testing.T) {
 	p, err := NewPoller()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	batch, err := NewBatch(8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var ends [2][2]int
 	for i := range ends {
 		if ends[i], err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0); err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _, _ = unix.Close(ends[i][0]), unix.Close(ends[i][1]) }()
-		if err := p.Add(ends[i][0]); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, p.Add(ends[i][0]))
 	}
 	woken := make(chan error)
 	go func() {
@@ -101,9 +97,7 @@ func TestPoller(t *testing.T) {
 		t.Helper()
 		select {
 		case err := <-woken:
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 		case <-time.After(10 * time.Second):
 			t.Fatalf("%s: not woken", what)
 		}
@@ -141,9 +135,7 @@ func TestPoller(t *testing.T) {
 	read(0)
 	p.Ready()
 	sleeps("nothing is left")
-	if err := p.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, p.Close())
 	if err := <-woken; !errors.Is(err, os.ErrClosed) {
 		t.Errorf("Wait after Close: %v", err)
 	}
@@ -153,14 +145,10 @@ func TestPoller(t *testing.T) {
 // than one batch has.
 func TestDatagramsCut(t *testing.T) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _, _ = unix.Close(ends[0]), unix.Close(ends[1]) }()
 	batch, err := NewBatch(8)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	var sizes, want []int
 	for i := range batchSize + 2 {
 		n := 1 + i%8

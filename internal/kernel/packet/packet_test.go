@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/testkit"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -24,19 +26,13 @@ func root(t *testing.T) {
 func exchange(t *testing.T, o Opener, r Request, packets ...[]byte) (got [][]byte) {
 	t.Helper()
 	c, err := o.Listen(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	s, err := o.Sender()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = s.Close() }()
 	etherType := map[Kind]uint16{ForDHCP: IP, ForDHCPv6: IPv6, ForARP: ARP}[r.Kind]
 	for _, p := range packets {
-		if err := s.Send(loopback, etherType, make([]byte, 6), p); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, s.Send(loopback, etherType, make([]byte, 6), p))
 	}
 	time.AfterFunc(300*time.Millisecond, func() { _ = c.Close() })
 	b := make([]byte, MaxPacket)
@@ -103,19 +99,13 @@ func TestBroker(t *testing.T) {
 	root(t)
 	path := filepath.Join(t.TempDir(), "packet.sock")
 	l, err := unix.Socket(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(unix.Bind(l, &unix.SockaddrUnix{Name: path}), unix.Listen(l, 4)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
+	testkit.NoError(t, errors.Join(unix.Bind(l, &unix.SockaddrUnix{Name: path}), unix.Listen(l, 4)))
 	ended := make(chan error, 1)
 	go func() { ended <- Serve(l) }()
 	o := Opener(path)
 	fd, err := o.ask(Request{Kind: ForDHCP, Index: loopback})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0); !errors.Is(err, unix.EPERM) {
 		t.Errorf("the filter can be removed: %v", err)
 	}

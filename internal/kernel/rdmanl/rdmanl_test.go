@@ -28,9 +28,7 @@ func portMessage(t testing.TB) []byte {
 
 func TestDecode(t *testing.T) {
 	d, err := decodeDevice(deviceMessage(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if diff := cmp.Diff(Device{
 		Index: 3, Name: "mlx5_0", Ports: 2, FWVersion: "20.31.1014", NodeGUID: 0x0002c903000abcde, SysImageGUID: 0x0002c903000abce1,
 		NodeType: 1, Protocol: "ib",
@@ -38,9 +36,7 @@ func TestDecode(t *testing.T) {
 		t.Errorf("device (-want +got):\n%s", diff)
 	}
 	p, err := decodePort(portMessage(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if diff := cmp.Diff(Port{
 		DevIndex: 3, Port: 2, State: ib.PortActive, Phys: 5, LID: 7, SMLID: 1, LMC: 2,
 		SubnetPrefix: ib.DefaultPrefix, CapFlags: 0x0251084a,
@@ -94,26 +90,18 @@ func TestLive(t *testing.T) {
 	if errors.Is(err, ErrNoRDMA) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = c.Close() }()
 	devs, err := c.Devices()
 	if errors.Is(err, ErrNoRDMA) {
 		t.Skip(err)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ports, err := c.Ports(devs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	fs := sysfs.New("/")
 	want, err := fs.IBDevices()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if len(want) != len(devs) {
 		t.Fatalf("sysfs has %d devices, netlink %d", len(want), len(devs))
 	}

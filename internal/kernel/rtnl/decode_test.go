@@ -75,9 +75,7 @@ func ipoibLink(t testing.TB) []byte {
 
 func TestDecodeIPoIBLink(t *testing.T) {
 	var got Link
-	if err := decodeLink(ipoibLink(t), &got, &interner{}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, decodeLink(ipoibLink(t), &got, &interner{}))
 	addr, _ := ib.ParseHWAddr(hwaddr)
 	vf := func(i int) VF {
 		return VF{
@@ -110,13 +108,9 @@ func TestMain(m *testing.M) {
 // The library decodes the fields that both know.
 func TestDecodersAgreeWithTheLibrary(t *testing.T) {
 	var m rtnetlink.LinkMessage
-	if err := m.UnmarshalBinary(ipoibLink(t)); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, m.UnmarshalBinary(ipoibLink(t)))
 	var l Link
-	if err := decodeLink(ipoibLink(t), &l, &interner{}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, decodeLink(ipoibLink(t), &l, &interner{}))
 	d, ok := m.Attributes.Info.Data.(*ipoib.Driver)
 	if !ok {
 		t.Fatalf("the library knows the kind as %T", m.Attributes.Info.Data)
@@ -207,9 +201,7 @@ func TestBadRequestsAreNotSent(t *testing.T) {
 // seeds adds messages that were recorded from kernels.
 func seeds(f *testing.F, prefix string) {
 	files, err := filepath.Glob("testdata/" + prefix + "*.bin")
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, err)
 	for _, n := range files {
 		b := testkit.ReadFile(f, n)
 		f.Add(b)

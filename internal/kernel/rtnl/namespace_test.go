@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/kerneltest"
+	"ibnetworkd/internal/testkit"
 )
 
 // A link is moved to another network namespace, is up and read there, and is deleted there.
@@ -60,9 +61,7 @@ func TestNamespaces(t *testing.T) {
 		t.Errorf("no such namespace: %v", err)
 	}
 	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _ = f.Close() }()
 	if _, err := c.NamespaceID(int(f.Fd())); !errors.Is(err, unix.EINVAL) {
 		t.Errorf("a file: %v", err)
@@ -110,21 +109,17 @@ func TestNumbersOfNamespaces(t *testing.T) {
 	other := kerneltest.OtherNamespace(t)
 	do(t, c, MoveLink(a.Index, int(other.Fd())))
 	var moved Event
-	if err := kerneltest.Until(ev, func(all []Event, _ bool) bool {
+	testkit.NoError(t, kerneltest.Until(ev, func(all []Event, _ bool) bool {
 		i := slices.IndexFunc(all, func(e Event) bool { return e.Type == LinkMoved })
 		if i >= 0 {
 			moved = all[i]
 		}
 		return i >= 0
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	if gone := c.GoneNamespaces([]int{moved.NSID, -1, 4711}); moved.Name != "va" || !slices.Equal(gone, []int{4711}) {
 		t.Fatalf("%+v, these are gone: %v", moved, gone)
 	}
-	if err := other.Close(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, other.Close())
 	for end := time.Now().Add(20 * time.Second); !slices.Equal(c.GoneNamespaces([]int{moved.NSID}), []int{moved.NSID}); {
 		if time.Now().After(end) {
 			t.Fatal("the number stays")

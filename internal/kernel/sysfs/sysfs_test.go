@@ -88,14 +88,10 @@ var mlx4 = map[string]string{
 func TestReadDevices(t *testing.T) {
 	f := tree(t, mlx4)
 	got, err := f.IBDevices()
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	gid := func(s string) ib.GID {
 		g, err := ib.ParseGID(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return g
 	}
 	want := []IBDevice{
@@ -224,9 +220,7 @@ func TestWrites(t *testing.T) {
 // The newline of other attributes would become part of a node description.
 func TestNodeDescription(t *testing.T) {
 	f := tree(t, map[string]string{"class/infiniband/mlx5_0/node_desc": ""})
-	if err := f.SetNodeDesc("mlx5_0", "node7 mlx5_0"); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, f.SetNodeDesc("mlx5_0", "node7 mlx5_0"))
 	if b, err := os.ReadFile(filepath.Join(f.root, "class/infiniband/mlx5_0/node_desc")); err != nil || string(b) != "node7 mlx5_0" {
 		t.Errorf("%q, %v", b, err)
 	}

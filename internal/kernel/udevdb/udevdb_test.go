@@ -41,9 +41,7 @@ func TestRecords(t *testing.T) {
 		t.Error("udevd does not run")
 	}
 	r, err := db.Net(7)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if !r.Found || !r.Initialized || !r.Renaming() || r.Get("ID_PATH") != "pci-0000:3b:00.0" || r.Get("EQUALS") != "a=b" ||
 		r.Get("ID_NET_MANAGED_BY") != "org.freedesktop.NetworkManager" || r.Get("nope") != "" {
 		t.Errorf("got %+v", r)

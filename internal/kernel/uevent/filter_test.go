@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"ibnetworkd/internal/testkit"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -20,13 +22,9 @@ func TestHash(t *testing.T) {
 // Of udevd's messages only those of the subsystems reach the socket; all others do.
 func TestFilter(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	defer func() { _, _ = unix.Close(fds[0]), unix.Close(fds[1]) }()
-	if err := attachFilter(fds[1], []string{"net", "infiniband"}); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, attachFilter(fds[1], []string{"net", "infiniband"}))
 	other := udevMessage(nul("ACTION=add"))
 	other[8] = 0 // another magic number
 	messages := map[string][]byte{"other": other, "kernel": kernelAdd}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/kerneltest"
+	"ibnetworkd/internal/testkit"
 )
 
 func nul(lines ...string) []byte { return []byte(strings.Join(lines, "\x00") + "\x00") }
@@ -37,18 +38,14 @@ var udevAdd = udevMessage(nul("UDEV_DATABASE_VERSION=1", "ACTION=move", "DEVPATH
 func TestParse(t *testing.T) {
 	want := Event{Action: "add", DevPath: "/devices/pci0000:00/0000:3b:00.0/net/ib0", Subsystem: "net", Name: "ib0", IfIndex: 7}
 	got, err := parseKernel(kernelAdd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("kernel (-want +got):\n%s", diff)
 	}
 	want = Event{Action: "move", DevPath: "/devices/virtual/infiniband/ibp59s0", OldPath: "/devices/virtual/infiniband/mlx5_0",
 		Subsystem: "infiniband", Name: "ibp59s0"}
 	got, err = parseUdev(udevAdd)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("udev (-want +got):\n%s", diff)
 	}
@@ -129,9 +126,7 @@ func trigger(t *testing.T, n int) {
 
 func take(t *testing.T, ev *Events, ok func(e []Event, lost bool) bool) {
 	t.Helper()
-	if err := kerneltest.Until(ev, ok); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, kerneltest.Until(ev, ok))
 }
 
 func TestLive(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 )
 
 // The offsets of struct ib_user_mad_hdr, written out.
@@ -65,12 +66,8 @@ func TestOpen(t *testing.T) {
 	first, second := t.TempDir(), t.TempDir()
 	file := func(dir, name string, mode os.FileMode) {
 		t.Helper()
-		if err := os.MkdirAll(filepath.Join(dir, "infiniband"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "infiniband", name), nil, mode); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.MkdirAll(filepath.Join(dir, "infiniband"), 0o755))
+		testkit.NoError(t, os.WriteFile(filepath.Join(dir, "infiniband", name), nil, mode))
 	}
 	named := filepath.Join(first, "infiniband/umad0")
 	check := func(what, dev string, want error) {
@@ -87,9 +84,7 @@ func TestOpen(t *testing.T) {
 	check("none", "umad0", unix.ENOENT)
 	file(second, "umad0", 0o600)
 	check("in the second", "umad0", nil)
-	if err := os.Mkdir(filepath.Join(second, "infiniband/umad1"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(filepath.Join(second, "infiniband/umad1"), 0o700))
 	named = filepath.Join(first, "infiniband/umad1")
 	check("refused in the second", "umad1", unix.EISDIR)
 	file(first, "umad1", 0o600)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/mad"
@@ -24,9 +25,7 @@ func start(t testing.TB, opt simfabric.Options) (*simfabric.Sim, string) {
 	sim := simfabric.New(gen.Star(3, 36), opt)
 	base := fmt.Sprintf("srv%d%s", os.Getpid(), strings.NewReplacer("/", "", "#", "").Replace(t.Name()))
 	srv, err := Listen(sim, base, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { srv.Close(); sim.Close() })
 	return sim, base
 }
@@ -41,9 +40,7 @@ func TestIbsimTransport(t *testing.T) {
 			at := func(i int) func(*testing.T) transport.Transport {
 				return func(t *testing.T) transport.Transport {
 					tr, err := ibsim.Open(ibsim.Options{Sock: base, Host: hosts[i].Description, Datagrams: datagrams})
-					if err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, err)
 					return tr
 				}
 			}
@@ -85,9 +82,7 @@ func TestStreamEnds(t *testing.T) {
 	info.Get(&c)
 	stream := func(slot uint32) (*net.UnixConn, byte) {
 		s, err := net.DialUnix("unix", nil, ibsim.StreamName(base))
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		t.Cleanup(func() { s.Close() })
 		_ = s.SetDeadline(time.Now().Add(10 * time.Second))
 		if _, err := s.Write(ne.AppendUint32(nil, slot)); err != nil {
@@ -143,9 +138,7 @@ func dial(t testing.TB, base, host string) *umadClient {
 func (c *umadClient) conn() net.Conn {
 	c.t.Helper()
 	n, err := net.Dial("unix", "@"+c.base+":umad")
-	if err != nil {
-		c.t.Fatal(err)
-	}
+	testkit.NoError(c.t, err)
 	c.t.Cleanup(func() { n.Close() })
 	_ = n.SetDeadline(time.Now().Add(time.Minute))
 	return n
@@ -267,9 +260,7 @@ func FuzzUmad(f *testing.F) {
 	_, base := start(f, simfabric.Options{})
 	f.Fuzz(func(t *testing.T, in []byte) {
 		n, err := net.Dial("unix", "@"+base+":umad")
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		_ = n.SetDeadline(time.Now().Add(10 * time.Second))
 		_, _ = n.Write(in)
 		_ = n.(*net.UnixConn).CloseWrite()
@@ -286,14 +277,10 @@ func control77(t *testing.T, base string) *net.UnixConn {
 	t.Helper()
 	name := func(end string) *net.UnixAddr { return &net.UnixAddr{Name: "@" + base + end + "\x00", Net: "unixgram"} }
 	ctl, err := net.DialUnix("unixgram", name(":ctl77"), name(":ctl"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { ctl.Close() })
 	in, err := net.ListenUnixgram("unixgram", name(":in77"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	t.Cleanup(func() { in.Close() })
 	return ctl
 }

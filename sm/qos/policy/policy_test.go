@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 )
 
@@ -81,9 +82,7 @@ end-qos-ulps
 
 func TestPolicy(t *testing.T) {
 	p, err := Parse("q.conf", []byte(whole))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	if len(p.Notes) != 2 || !strings.Contains(p.Notes[0], "q.conf:23: qos-setup") || !strings.Contains(p.Notes[1],
 		"q.conf:38: path-bits") {
 		t.Errorf("notes %q", p.Notes)
@@ -213,9 +212,7 @@ func FuzzPolicy(f *testing.F) {
 // A group has the ports of all P_Keys of a range, whatever its length.
 func TestGroupOfManyPKeys(t *testing.T) {
 	p, err := Parse("f", []byte("port-groups\nport-group\nname: all\npkey: 0x0001-0x7fff\nend-port-group\nend-port-groups\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	f := gen.FatTree2(4, 2)
 	in, out := f.EndPorts[len(f.EndPorts)-1], f.EndPorts[len(f.EndPorts)-2]
 	b := p.Bind(f, func(port int32) []ib.PKey { return map[int32][]ib.PKey{in: {0xd001}, out: {0x8000}}[port] },

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/transport"
 )
@@ -84,17 +85,13 @@ func TestExchange(t *testing.T) {
 			const n = 40
 			for i := range uint32(n) {
 				p := query(i, int(i)*500)
-				if err := a.Send(&p); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, a.Send(&p))
 			}
 			seen := map[uint32]bool{}
 			in := make([]transport.Packet, 8)
 			for len(seen) < n {
 				k, err := a.Recv(ctx, in)
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				for i := range in[:k] {
 					p := &in[i]
 					tid := uint32(mad.TIDOf(&p.MAD))
@@ -130,9 +127,7 @@ func TestTimeout(t *testing.T) {
 		p := query(1, 0)
 		p.Timeout, p.Retries = time.Second, 3
 		begin := time.Now()
-		if err := e.Send(&p); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, e.Send(&p))
 		var in [2]transport.Packet
 		n, err := e.Recv(t.Context(), in[:])
 		if n != 1 || err != nil || !errors.Is(in[0].Err, transport.ErrTimeout) || sent.Load() != 4 || time.Since(begin) != 4*time.Second {
@@ -157,9 +152,7 @@ func TestDeadlinesAreDropped(t *testing.T) {
 		for i := range uint32(50_000) {
 			p := query(i, 0)
 			p.Timeout, p.Retries = time.Second, 0
-			if err := e.Send(&p); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, e.Send(&p))
 			if i%5000 == 0 {
 				continue // never answered
 			}
@@ -196,9 +189,7 @@ func TestLimits(t *testing.T) {
 		// First segments of transfers that are not continued.
 		for i := range uint32(2 * maxTransfers) {
 			s, err := mad.NewRMPPSender(append(mustHeader(i), make([]byte, 5000)...), 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			var p transport.Packet
 			s.Next(&p.MAD)
 			e.Deliver(&p)
@@ -250,9 +241,7 @@ func TestAnsweredAgain(t *testing.T) {
 			a, b := pair(uint64(after), 0, 5*time.Millisecond)
 			q := query(1, 30_000)
 			q.Retries = 0
-			if err := a.Send(&q); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, a.Send(&q))
 			in := make([]transport.Packet, 1)
 			if _, err := b.Recv(t.Context(), in); err != nil {
 				t.Fatal(err)
@@ -262,9 +251,7 @@ func TestAnsweredAgain(t *testing.T) {
 			r := h.Response(0)
 			in[0].SetMessage(append(r.Append(nil), make([]byte, 30_000)...), true)
 			for range 2 {
-				if err := b.Send(&in[0]); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, b.Send(&in[0]))
 				time.Sleep(time.Duration(after) * time.Millisecond)
 			}
 			if _, err := a.Recv(t.Context(), in); err != nil || in[0].Err != nil || len(in[0].Bytes()) != 56+30_000 {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/sm/mad"
 	"ibnetworkd/sm/transport"
 )
@@ -24,9 +25,7 @@ func FuzzDeliver(f *testing.F) {
 	long := func(m mad.Method, tid uint32) []*mad.Buf {
 		h := mad.NewSA(m, mad.AttrPathRecord, tid, 0)
 		s, err := mad.NewRMPPSender(append(h.Append(nil), make([]byte, 900)...), 3)
-		if err != nil {
-			f.Fatal(err)
-		}
+		testkit.NoError(f, err)
 		var out []*mad.Buf
 		for {
 			b := new(mad.Buf)
@@ -53,16 +52,12 @@ func FuzzDeliver(f *testing.F) {
 			for i := range uint32(2) {
 				p := query(i+1, 0)
 				p.LID = 3
-				if err := e.Send(&p); err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, e.Send(&p))
 			}
 			h := mad.NewSA(mad.MethodGetTableResp, mad.AttrPathRecord, 2, 0)
 			out := transport.Packet{LID: 3, QPN: 1}
 			out.SetMessage(append(h.Append(nil), make([]byte, 1000)...), true)
-			if err := e.Send(&out); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, e.Send(&out))
 			for ; len(wire) > 0 && sent.Load() < 10000; wire = wire[min(len(wire), mad.Size):] {
 				p := transport.Packet{LID: ib.LID(3), QPN: 1}
 				copy(p.MAD[:], wire)

@@ -43,9 +43,7 @@ func start(t *testing.T) string {
 	c.Env = append(os.Environ(), "IBSIM_SOCKNAME="+sock)
 	var out bytes.Buffer
 	c.Stderr = &out
-	if err := c.Start(); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, c.Start())
 	t.Cleanup(func() {
 		_ = c.Process.Kill()
 		_ = c.Wait()
@@ -61,9 +59,7 @@ func TestTransport(t *testing.T) {
 	at := func(host string) func(*testing.T) transport.Transport {
 		return func(t *testing.T) transport.Transport {
 			tr, err := Open(Options{Sock: sock, Host: host, Wait: 5 * time.Second})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			return tr
 		}
 	}

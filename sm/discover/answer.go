@@ -312,7 +312,9 @@ func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
 	}
 	switch st := q.info.State(); {
 	case st < ib.PortInit:
+		j := q.peer
 		d.unlink(i, p)
+		d.lostLink(j)
 	case q.peer < 0:
 		if q.info.PhysState() == ib.PhysLinkUp {
 			d.probe(i, p)

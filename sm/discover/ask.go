@@ -307,6 +307,32 @@ func extends(route, to []uint8, hop uint8) bool {
 	return len(route) == n+1 && route[n] == hop && bytes.Equal(route[:n], to)
 }
 
+// lostLink reads the other ends of links of a known switch that lost one: of a switch that
+// is off, the traps of its neighbours may be lost, or sent over the switch itself. The first
+// time one other link is read: if that is up, only a cable was cut.
+func (d *Discovery) lostLink(i int32) {
+	if i < 0 || !d.resumed || !d.nodes[i].sw() || d.rereads(i) {
+		return
+	}
+	x := &d.nodes[i]
+	x.lost++
+	for p := range x.ports.n {
+		j, q := x.ports.link(p)
+		if x.lost > 2 || j < 0 || !d.nodes[j].sw() || d.rereads(j) {
+			continue
+		}
+		d.back.push(tag(kPort, 0, j, q))
+		if x.lost == 1 {
+			return
+		}
+	}
+}
+
+// rereads reports whether the walk reads all ports of a switch.
+func (d *Discovery) rereads(i int32) bool {
+	return d.nodes[i].queued || d.nodes[i].explored || d.turning == i
+}
+
 // askCounts queries the number of ports of switches that reported a change of a port which
 // none of their known ports has: a module that is plugged in does not restart the switch.
 func (d *Discovery) askCounts() {

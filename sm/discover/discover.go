@@ -100,6 +100,7 @@ type dnode struct {
 	table        []byte  // what the switch says of the states of all
 	blocks       int     // of which so many are to come
 	ports        ports
+	lost         uint8 // links with switches that this walk found down: see lostLink
 	explored     bool  // all its ports have been asked
 	out          bool  // left out of the walk: see bound
 	cuts         int32 // parts behind its ports that were left out
@@ -155,6 +156,7 @@ type Discovery struct {
 	turns                     queue // switches that wait for their turn
 	waiting                   int   // urgent requests under way that are not late
 	late                      map[uint64]bool
+	again                     map[uint64]bool // requests that were repeated: see askAgain
 	claims                    []claim
 	nameless                  []nameless
 	twoGUIDs                  []changing
@@ -197,7 +199,7 @@ func (q *queue) pop() uint64 {
 // begin makes a walk with space for some nodes.
 func begin(opt Options, nodes int) *Discovery {
 	d := &Discovery{opt: opt, byGUID: make(map[ib.GUID]int32, nodes), root: -1, turning: -1, checkSwitches: switchesMost / 4,
-		checkNodes: nodesMost / 4, late: map[uint64]bool{}}
+		checkNodes: nodesMost / 4, late: map[uint64]bool{}, again: map[uint64]bool{}}
 	d.opt.MaxNodes = cmp.Or(d.opt.MaxNodes, DefaultMaxNodes)
 	d.opt.MaxSMPs = cmp.Or(d.opt.MaxSMPs, DefaultMaxSMPs)
 	d.opt.MaxTime = cmp.Or(d.opt.MaxTime, DefaultMaxTime)
@@ -343,13 +345,13 @@ func (d *Discovery) Next() (smp.Request, bool) {
 		r, ok := d.request(t)
 		if !ok {
 			// The way there is gone: as if it had not answered.
-			if isUrgent(t) {
+			if isUrgent(t) && !d.late[t] {
 				d.waiting++
 			}
-			d.Step(&smp.Reply{Request: smp.Request{Tag: t}, Timeout: true})
+			d.step(&smp.Reply{Request: smp.Request{Tag: t}, Timeout: true})
 			continue
 		}
-		if isUrgent(t) {
+		if isUrgent(t) && !d.late[t] {
 			d.waiting++
 		}
 		d.sent(t)
@@ -359,10 +361,36 @@ func (d *Discovery) Next() (smp.Request, bool) {
 
 // Step implements smp.Source.
 func (d *Discovery) Step(r *smp.Reply) {
-	k, extra, i, p := untag(r.Tag)
 	d.answered(r.Tag)
-	late := d.late[r.Tag]
 	d.lossy = d.lossy || r.Lost
+	if r.Timeout && d.askAgain(r) {
+		return
+	}
+	d.step(r)
+}
+
+// askAgain repeats a request without an answer once, before what it was sent to is taken
+// for gone: where requests get lost, where the way that it took is another by now, and on
+// the manager's own link, which leads to everything.
+func (d *Discovery) askAgain(r *smp.Reply) bool {
+	t := r.Tag
+	if d.again[t] || d.stopped {
+		return false
+	}
+	k, _, i, _ := untag(t)
+	own := k == kProbe && i == d.root
+	if q, ok := d.request(t); !ok || !d.lossy && !own && slices.Equal(q.Path, r.Path) {
+		return false
+	}
+	d.again[t] = true
+	d.Late(t) // the turn does not wait for it
+	d.back.push(t)
+	return true
+}
+
+func (d *Discovery) step(r *smp.Reply) {
+	k, extra, i, p := untag(r.Tag)
+	late := d.late[r.Tag]
 	if isUrgent(r.Tag) {
 		if late {
 			delete(d.late, r.Tag)

@@ -77,7 +77,6 @@ func (d *Daemon) settle(ns *[]link.Notice, now time.Time) {
 	}
 }
 
-// logNotices logs the notices that are new.
 func (d *Daemon) logNotices(old, now []link.Notice) {
 	for _, n := range now {
 		if slices.Contains(old, n) {

@@ -73,7 +73,6 @@ func joined(to, links map[int]bool) map[int]bool {
 	return to
 }
 
-// link adds a link.
 func (s *Scope) link(index int) { s.Links = joined(s.Links, map[int]bool{index: true}) }
 
 // lazy reports that there is something to observe on which no caller waits:

@@ -100,7 +100,6 @@ func (s *Store) LoadRecord() (*link.Record, error) {
 	return r, nil
 }
 
-// text is an empty buffer.
 func (s *Store) text() *bytes.Buffer {
 	b, ok := s.texts.Get().(*bytes.Buffer)
 	if !ok {

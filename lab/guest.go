@@ -72,7 +72,6 @@ func mount(src, dir, typ, opts string, flags uintptr) error {
 	return nil
 }
 
-// mountHost mounts a folder of the host.
 func (j *job) mountHost(what, path, dir string, flags uintptr) error {
 	if j.Export == "9p" {
 		cache := "none"

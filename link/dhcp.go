@@ -36,7 +36,6 @@ func (l *Link) leaseOf(u *units.Unit, p netip.Prefix) *Lease {
 	return nil
 }
 
-// leaseAddresses are the addresses of a link's leases that its unit uses.
 func leaseAddresses(l *Link, u *units.Unit) (out []units.Address) {
 	if x := l.leaseFor(u); x != nil {
 		out = append(out, x.address(u))
@@ -66,7 +65,6 @@ func DHCPv6Start(l *Link, u *units.Unit) (start units.DHCPv6Start, byRouter bool
 	return units.DHCPv6None, true
 }
 
-// leaseTable is the routing table of a lease's routes.
 func leaseTable(u *units.Unit) uint32 { return u.DHCPv4.RouteTable.Or(TableMain) }
 
 // address is the address of a lease. The kernel makes the route to its subnet in the

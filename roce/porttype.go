@@ -18,7 +18,6 @@ func layerOf(p *link.Port) units.PortType {
 	return units.PortTypeIB
 }
 
-// portType plans [Port] Type=.
 func (p *planner) portType() (restarts bool) {
 	want, ok := p.u.Port.Type.Get()
 	if !ok || p.l.IsChild() {

@@ -267,7 +267,6 @@ func run(s string, in func(byte) bool) int {
 	return n
 }
 
-// firmware is a parsed Firmware=.
 type firmware struct {
 	kind string
 	// word is the compatible string, or the SMBIOS field.

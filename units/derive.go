@@ -25,7 +25,6 @@ type AddressTemplate struct {
 	is6  bool
 }
 
-// field is one {...} of a template.
 type field struct {
 	text string
 	from originKind
@@ -298,7 +297,6 @@ func (f *field) number(o *Origins) (n int64, missing, next string) {
 	return n + f.add, "", ""
 }
 
-// digits is a number in a name.
 func (f *field) digits(what, name string) (int64, string) {
 	var all []string
 	for i := 0; i < len(name); {

@@ -192,7 +192,6 @@ func ethtoolKeys() (keys []Key) {
 	return keys
 }
 
-// ethtool is the value of a setting.
 func (l *Link) ethtool(p EthtoolParam) Value[EthtoolSetting] {
 	for _, v := range l.Ethtool {
 		if v.V.Param == p {

@@ -294,7 +294,6 @@ func (m *Match) evalConditions(f *Facts, e *eval) {
 	}
 }
 
-// conditionKey is one condition with its key.
 type conditionKey struct {
 	key string
 	val *Value[Condition]

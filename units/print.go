@@ -37,7 +37,6 @@ func (u *Unit) Settings() []Setting {
 	return out
 }
 
-// objects are the structs of one section that the unit has.
 func (u *Unit) objects(section string) []any {
 	one := func(s *Section, obj any) []any {
 		if s.Present {

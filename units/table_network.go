@@ -123,10 +123,8 @@ func parseIPv6MTU(s string) (int, error) {
 	return n, err
 }
 
-// networkAddress makes an [Address] of a [Network] Address=.
 func networkAddress(p *parser, obj any, a *assign) { shorthand(p, a, "Address") }
 
-// networkGateway makes a [Route] of a [Network] Gateway=.
 func networkGateway(p *parser, obj any, a *assign) { shorthand(p, a, "Route") }
 
 func shorthand(p *parser, a *assign, section string) {

@@ -150,7 +150,6 @@ func boolOr[T comparable](yes, no T, ws []word[T]) func(string) (T, error) {
 	}
 }
 
-// enum reads one of the words.
 func enum[T comparable](ws []word[T]) func(string) (T, error) {
 	return func(s string) (T, error) { return parseWord(ws, s) }
 }

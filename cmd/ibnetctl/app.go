@@ -68,7 +68,6 @@ func joined(errs []error) error {
 	return &exitError{exitCode(errs[0]), errors.Join(errs...)}
 }
 
-// app is one invocation.
 type app struct {
 	in       io.Reader
 	out, err io.Writer
@@ -341,7 +340,6 @@ func (s screen) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// timeoutFlag adds the flag --timeout.
 func timeoutFlag(c *cobra.Command, def time.Duration, usage string) *time.Duration {
 	d := new(time.Duration)
 	cli.TimeVar(c.Flags(), d, "timeout", def, usage)

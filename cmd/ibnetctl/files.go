@@ -67,7 +67,6 @@ func readUnit(ctx context.Context, name string) ([]byte, error) {
 
 func (a *app) loadUnits() *units.Set { return units.Load(a.roots()).WithTables(nil, a.addressTable) }
 
-// addressTable reads an address table.
 func (a *app) addressTable(path string) ([]byte, error) {
 	return unitfs.ReadFile(a.path("/"), path, units.MaxTable)
 }

@@ -151,7 +151,6 @@ func (m *monitor) bySocket(ctx context.Context, dir string) error {
 	}
 }
 
-// event is one change.
 type event struct {
 	Kind, Name, What, Old, New, Why string
 }

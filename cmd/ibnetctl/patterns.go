@@ -27,7 +27,6 @@ func fitting(links []link.Status, pattern string) (out []link.Status) {
 	return out
 }
 
-// fittingPorts are the ports that a pattern stands for.
 func fittingPorts(d *api.Description, pattern string) (out []link.PortStatus) {
 	for _, p := range d.Ports {
 		if (units.Pattern{Glob: pattern}).Hits(fmt.Sprintf("%s/%d", p.IBDevice, p.Port)) {

@@ -103,7 +103,6 @@ replacements, and addresses stay within their prefixes.`,
 	return c
 }
 
-// newCapture records a system.
 func newCapture(sys *system, at time.Time) *capture {
 	c := &capture{Schema: captureSchema, Version: version.String(), At: at, Snapshot: sys.snap, Record: sys.record,
 		Units: []capturedUnit{}, Modules: modules()}
@@ -185,7 +184,6 @@ func unitsIn(dir string) (*units.Set, error) {
 	}), nil
 }
 
-// decodeCapture reads a capture's bytes.
 func decodeCapture(text []byte) (*capture, error) {
 	var c capture
 	if err := json.Unmarshal(text, &c); err != nil {

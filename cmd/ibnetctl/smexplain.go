@@ -161,7 +161,6 @@ func (x *explainedPaths) partitionWords(f *fabric.Fabric) string {
 	return strings.Join(out, ", ")
 }
 
-// recordWords is what a PathRecord says.
 func (x *explainedPaths) recordWords(r *fabricRoutes) string {
 	if !x.hasRecord {
 		return "none: a program that queries a path gets an error"

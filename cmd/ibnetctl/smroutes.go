@@ -34,7 +34,6 @@ type routesOptions struct {
 	timeout                       *time.Duration
 }
 
-// flags adds the options to a command.
 func (o *routesOptions) flags(a *app, c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&o.file, "file", "", "read the fabric from `FILE`, in the format of ibnetdiscover (- for standard input), and "+

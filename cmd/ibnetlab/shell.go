@@ -118,7 +118,6 @@ func (o *shellFlags) complete() (err error) {
 	return nil
 }
 
-// bind adds the flags to the command.
 func (o *shellFlags) bind(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.topology, "topology", "", "boot with the fabric of `FILE`, in ibnetdiscover's format")

@@ -37,7 +37,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// terminal is a terminal with a person at it.
 type terminal struct {
 	keys, tty *os.File
 	mu        sync.Mutex

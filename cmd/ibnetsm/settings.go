@@ -368,7 +368,6 @@ func (o *options) fallBack() (partition.Config, string) {
 	return partition.Default(), "only the default partition is used"
 }
 
-// firstLine is the first line of an error, for a status line.
 func firstLine(err error) string {
 	s, _, _ := strings.Cut(err.Error(), "\n")
 	return s

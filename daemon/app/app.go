@@ -135,7 +135,6 @@ func New(o Options) (*App, error) {
 	return a, nil
 }
 
-// openKernel opens the kernel of this machine.
 func (a *App) openKernel(wake func(daemon.Scope), load modules.Loader) (daemon.System, events, error) {
 	observer, err := daemon.NewObserver(daemon.ObserverConfig{Root: "/", Wake: wake, Modules: load, Helper: cardHelper})
 	if err != nil {

@@ -102,7 +102,6 @@ func (a *App) show(c daemon.Change) {
 	}
 }
 
-// countingSystem counts the operations.
 type countingSystem struct {
 	daemon.System
 	metrics *metrics.Collector

@@ -66,7 +66,6 @@ func (w wanted) has(a netip.Addr) bool {
 	return slices.ContainsFunc(w.addresses, func(x link.Address) bool { return x.Prefix.Addr() == a })
 }
 
-// prober is one that runs.
 type prober struct {
 	wanted
 	place
@@ -317,7 +316,6 @@ func (p *Probers) send(index int, name string, broadcast, b []byte) {
 	}
 }
 
-// receive hands a packet to its prober.
 func (p *Probers) receive(e packet.Event) {
 	for _, x := range p.probers {
 		if x.listener != e.From {

@@ -104,7 +104,6 @@ func (v verb) LookupMethod(name string) (dbus.Method, bool) {
 
 type call func(c *caller) ([]any, error)
 
-// caller is one call.
 type caller struct {
 	s      *Server
 	path   dbus.ObjectPath

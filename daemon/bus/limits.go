@@ -39,10 +39,8 @@ func tooMany(format string, a ...any) *dbus.Error {
 	return busconn.Refusal(errLimits, "too many requests (%s): try again in a second", fmt.Sprintf(format, a...))
 }
 
-// noUser is the number that no user has.
 const noUser = 1<<32 - 1
 
-// user is a user that calls.
 type user struct {
 	uid        uint32
 	privileged bool

@@ -301,7 +301,6 @@ func clean(v any) any {
 	return v
 }
 
-// describe is the Description of this moment.
 func (s *Server) describe() api.Description {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -410,7 +409,6 @@ func (s *Server) serve(ctx context.Context) (joined bool, err error) {
 	}
 }
 
-// signal is one to be sent.
 type signal struct {
 	path dbus.ObjectPath
 	name string
@@ -453,7 +451,6 @@ func (s *Server) flush(conn *busconn.Conn) error {
 	return nil
 }
 
-// describeJSON is Describe's answer.
 func (s *Server) describeJSON() (string, error) {
 	b, err := json.Marshal(s.describe())
 	return busconn.Clean(string(b)), err

@@ -89,7 +89,6 @@ func (f failure) err() error {
 	return &reportedError{f}
 }
 
-// reportedError is an error that a helper reported.
 type reportedError struct{ failure }
 
 // Error is the error's own text.
@@ -185,7 +184,6 @@ type helper struct {
 	now     *process
 }
 
-// process is a helper process.
 type process struct {
 	cmd     *exec.Cmd
 	in      io.WriteCloser

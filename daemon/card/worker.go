@@ -179,7 +179,6 @@ func (w *workers) cancel(drop func(link.Op) bool) (out []link.Op) {
 	return out
 }
 
-// working reports whether a card has work.
 func (w *workers) working(card string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -98,7 +98,6 @@ func (w *wanted) inUse(x *link.Lease) bool {
 	return !x.Address.IsValid() || w.noAddress || slices.ContainsFunc(w.addrs, func(a link.Address) bool { return a.Prefix == x.Address })
 }
 
-// client is one that runs.
 type client struct {
 	wanted
 	key
@@ -505,7 +504,6 @@ func (c *Clients) open(x *client, r packet.Request) *packet.Listener {
 	return l
 }
 
-// receive hands a packet to its client.
 func (c *Clients) receive(e packet.Event) {
 	var x *client
 	for _, six := range families {

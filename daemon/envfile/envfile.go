@@ -71,7 +71,6 @@ func (s settling) changed(l *link.Link, now time.Time) bool {
 	return now.Sub(x.since) < gidSettle
 }
 
-// forget forgets the links that are gone.
 func (s settling) forget(snap *link.Snapshot) {
 	maps.DeleteFunc(s, func(i int, _ addresses) bool { _, ok := snap.Link(i); return !ok })
 }

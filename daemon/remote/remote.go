@@ -141,7 +141,6 @@ func (p *Ports) open() (out []place) {
 	return out
 }
 
-// byPort is what is known, by port GUID.
 func (p *Ports) byPort() map[ib.GUID]link.Remote {
 	p.mu.Lock()
 	defer p.mu.Unlock()

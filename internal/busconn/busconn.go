@@ -135,7 +135,6 @@ func (c *Conn) TrustOwner(ctx context.Context, name string) (owner string, err e
 	return c.sock.owned(name, owner), nil
 }
 
-// defaultAddresses are those of the system bus.
 const defaultAddresses = "unix:path=/run/dbus/system_bus_socket;unix:path=/var/run/dbus/system_bus_socket"
 
 // dial connects to the first address of a list that answers.

@@ -41,7 +41,6 @@ type Header struct {
 // known.
 var errFrame = errors.New("the stream is not D-Bus")
 
-// errHeader is that the header of one message cannot be read.
 var errHeader = errors.New("header cannot be read")
 
 // parseFixed reads the first 16 bytes: what is known of the message, and how many

@@ -28,7 +28,6 @@ func ParseTime(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// span is a flag's time.
 type span time.Duration
 
 // TimeVar adds a flag of a time, in the form of ParseTime.

@@ -137,7 +137,6 @@ func isField(key string) bool { return key == strings.ToUpper(key) }
 // filter by.
 var names = map[string]string{"link": "INTERFACE", "unit": "IBNETWORK_UNIT", "ibdev": "RDMA_DEVICE", "error": "ERROR"}
 
-// fieldName is the name of an attribute's field.
 func fieldName(key string) string {
 	if isField(key) {
 		return key

@@ -54,7 +54,6 @@ func (t trials) upInJob(name, words, on string) func() string {
 	}
 }
 
-// prints checks that a command prints one of the texts.
 func (t trials) prints(command string, texts ...string) func() string {
 	return func() string {
 		out, _ := t.g.Try("sh", "-c", command)

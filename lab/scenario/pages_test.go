@@ -240,7 +240,6 @@ func beforePage(g *lab.G, page string) {
 	}
 }
 
-// afterPage is what a page promises.
 func afterPage(g *lab.G, page string) {
 	switch page {
 	case "two-machines":

@@ -268,7 +268,6 @@ func TestReloadEdit(t *testing.T) {
 // ops are the operations that the daemon says it has done.
 func ops(d *service) []string { return opsDone(d.p.Output()) }
 
-// opsDone are those that are in its log.
 func opsDone(log string) []string {
 	var out []string
 	for l := range strings.Lines(log) {

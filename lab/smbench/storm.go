@@ -224,7 +224,6 @@ type watched struct {
 	state mad.SMState // as it was, and is to be
 }
 
-// client is a host that asks.
 func client(sim *simfabric.Sim, host string) (transport.Transport, error) {
 	h := sim.FindHost(host)
 	if len(h) == 0 {

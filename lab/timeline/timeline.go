@@ -91,7 +91,6 @@ const (
 	maxList, maxKey  = 8, 60 // lines of the key for one label, and where it has failures only
 )
 
-// row is a row of the picture.
 type row struct {
 	name, note string
 	states     []Record
@@ -247,7 +246,6 @@ func layout(recs []Record) (rows []*row, more int) {
 	return rows, more
 }
 
-// picture is one that is drawn.
 type picture struct {
 	*bufio.Writer
 	start, end time.Time

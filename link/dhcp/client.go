@@ -242,7 +242,6 @@ func (c *Client) discover(now time.Duration) {
 	c.transmit(now)
 }
 
-// begin begins a transaction.
 func (c *Client) begin(now time.Duration, s link.DHCPState) {
 	c.state, c.xid, c.began, c.sent, c.tries = s, c.rnd.Uint32(), now, now, 0
 }
@@ -382,7 +381,6 @@ func (c *Client) flush() []Send {
 // asked are the options that are always asked for; 121 comes before 3 and 33 (RFC 3442).
 const asked = "\x01\x79\x03\x21\x06\x0f\x77\x1a\x2a\x33\x36\x3a\x3b"
 
-// message encodes a message of this client.
 func (c *Client) message(now time.Duration, kind byte, ciaddr netip.Addr, extra ...option) []byte {
 	m := &message{op: 1, htype: byte(c.cfg.HType), xid: c.xid, ciaddr: ciaddr,
 		secs: uint16(min(max(now-c.began, 0)/time.Second, 0xffff))}

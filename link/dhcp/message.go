@@ -55,7 +55,6 @@ const (
 	nameAt          = 44
 )
 
-// message is a DHCP message.
 type message struct {
 	op, htype      byte
 	xid            uint32
@@ -151,7 +150,6 @@ func (m *message) addr(code byte) netip.Addr {
 	return netip.Addr{}
 }
 
-// option is one that is sent.
 type option struct {
 	code  byte
 	value []byte

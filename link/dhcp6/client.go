@@ -251,7 +251,6 @@ func seconds(t time.Duration) uint64 { return uint64(t / time.Second) }
 
 func at(s uint64) time.Duration { return time.Duration(s) * time.Second }
 
-// ask is the lease that is asked about.
 func (c *Client) ask() *link.Lease {
 	if c.lease != nil {
 		return c.lease
@@ -300,7 +299,6 @@ func (c *Client) wait(now time.Duration) {
 	c.penalty++
 }
 
-// begin begins an exchange.
 func (c *Client) begin(now time.Duration, s link.DHCPState) {
 	if s != link.DHCPRequesting {
 		c.offer = nil

@@ -10,7 +10,6 @@ import (
 	"ibnetworkd/sm/mcast"
 )
 
-// group is a multicast group.
 type group struct {
 	rec     mad.MCMemberRecord  // parameters; PortGID, JoinState and ProxyJoin are of members
 	fixed   bool                // made by the configuration, stays without members

@@ -14,7 +14,6 @@ type index struct {
 	switches []indexedSwitch
 }
 
-// hop is what is at a port.
 type hop struct {
 	peer int32 // the port at the other end of its link, or None
 	sw   int32 // the switch which that port is of, or None

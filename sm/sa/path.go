@@ -325,7 +325,6 @@ func (s *Service) shareThis(a, b int32, k ib.PKey) bool {
 	return false
 }
 
-// partitionSL is the service level of a partition.
 func (s *Service) partitionSL(k ib.PKey) ib.SL {
 	for i := range s.state.Groups {
 		if g := &s.state.Groups[i]; g.PKey.Base() == k.Base() {

@@ -481,7 +481,6 @@ func (q *query) finish() Reply {
 // mask lets it through.
 func (q *query) emit(start int, l *mad.Layout) { q.emitMask(start, l, q.mask) }
 
-// emitMask is emit with a mask of its own.
 func (q *query) emitMask(start int, l *mad.Layout, mask mad.CompMask) {
 	if !l.Matches(q.out[start:], q.data, mask) || q.full {
 		q.out = q.out[:start]

@@ -31,7 +31,6 @@ func (a serviceID) less(b serviceID) int {
 	return int(a.pkey) - int(b.pkey)
 }
 
-// service is a registered service.
 type service struct {
 	rec    mad.ServiceRecord
 	owner  ib.GUID       // the port that registered it

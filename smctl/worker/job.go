@@ -77,7 +77,6 @@ func (s *Systemd) LoadModule(ctx context.Context, name string) error {
 	}
 }
 
-// ended is a job that has ended.
 type ended struct {
 	job    dbus.ObjectPath
 	result string

@@ -62,7 +62,6 @@ func (s *Systemd) State(ctx context.Context, name string) (State, error) {
 	return stateOf(u, v), nil
 }
 
-// jobEnd is the match for the end of a unit's jobs.
 func jobEnd(unit string) []dbus.MatchOption {
 	return []dbus.MatchOption{dbus.WithMatchSender(systemdName), dbus.WithMatchInterface(managerIf),
 		dbus.WithMatchMember("JobRemoved"), dbus.WithMatchArg(2, unit)}

@@ -115,7 +115,6 @@ func (b *privateBus) client() (*Systemd, context.Context) {
 	return s, ctx
 }
 
-// systemd puts a fake systemd on the bus.
 func (b *privateBus) systemd() *fakeSystemd {
 	b.t.Helper()
 	conn, err := dbus.Connect(b.addr)

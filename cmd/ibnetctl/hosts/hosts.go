@@ -244,7 +244,6 @@ func (t Target) in(h *Host) Row {
 	return r
 }
 
-// row is what one unit gives.
 func (h *Host) row(set *units.Set, t Target, c units.Candidate) (Row, []netip.Addr) {
 	r, u := t.in(h), c.Unit
 	r.Unit, r.OnlyIf, r.Unmanaged = u.Path, c.Unknown, u.Unmanaged()

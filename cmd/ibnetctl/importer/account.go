@@ -79,7 +79,6 @@ func (it *item) at() string {
 // whyUnknown is the reason of an item that nothing said anything about.
 const whyUnknown = "no such setting"
 
-// fate is the account of the item.
 func (it *item) fate() (Fate, string) {
 	if it.with != nil {
 		return it.with.fate()

@@ -81,7 +81,6 @@ func clientID(s string) (string, bool) {
 	return "0x00" + hex.EncodeToString([]byte(s)), true
 }
 
-// duidTypes are the words of DUIDType= by the type.
 var duidTypes = map[string]string{"0001": "link-layer-time", "0002": "vendor", "0003": "link-layer", "0004": "uuid"}
 
 // duid carries over an identifier of DHCPv6: a word, or bytes of which the first two are

@@ -173,7 +173,6 @@ func (d *netplanDevice) matched() bool {
 	return slices.ContainsFunc(d.parts, func(p netplanPart) bool { return p.n.get("match") != nil })
 }
 
-// left reports all of the device.
 func (d *netplanDevice) left(why string) {
 	for _, p := range d.parts {
 		p.n.left(why)
@@ -192,7 +191,6 @@ func (d *netplanDevice) isIB(names []string) bool {
 		slices.ContainsFunc(names, isIB) || isIB(d.id) && !(d.matched() && len(names) > 0)
 }
 
-// netplanUnit is the unit of a device.
 type netplanUnit struct {
 	*draft
 	id      string
@@ -265,7 +263,6 @@ func (im *importer) netplanDevice(dev *netplanDevice) *netplanUnit {
 	return &netplanUnit{d, dev.id, d.link == "" && mac == ""}
 }
 
-// netplanRoute are keys of a route in netplan and of [Route].
 var netplanRoute = map[string]string{"metric": "Metric", "table": "Table", "from": "PreferredSource", "scope": "Scope",
 	"type": "Type", "mtu": "MTUBytes", "via": "Gateway",
 	"congestion-window": "InitialCongestionWindow", "advertised-receive-window": "InitialAdvertisedReceiveWindow",

@@ -233,7 +233,6 @@ func (m *manager) routing(value string, it *item) {
 	rest.left(strings.ReplaceAll(route.CheckEngines(strings.Join(not, ",")).Error(), "\n", "; "))
 }
 
-// opensmPorts are the ports that opensm is to manage.
 func (im *importer) opensmPorts(it *item, key, value string) {
 	list := strings.FieldsFunc(value, func(r rune) bool { return r == ' ' || r == ',' || r == '\t' })
 	for _, g := range list {

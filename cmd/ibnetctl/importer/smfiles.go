@@ -22,7 +22,6 @@ type smFile struct {
 	what         string
 }
 
-// smFileTable has all of them.
 var smFileTable = []smFile{
 	{"partitions", "partition_config_file", "PartitionsFile", "partitions"}, {"guid2lid", "-", "GUID2LIDFile", "LIDs"},
 	{"prefix-routes", "prefix_routes_file", "PrefixRoutesFile", "prefix routes"},

@@ -51,7 +51,6 @@ type directive struct {
 	from       []*item
 }
 
-// section is one section of a unit.
 type section struct {
 	name string
 	dirs []*directive
@@ -173,7 +172,6 @@ type child struct {
 	from         []*item
 }
 
-// sec is the section of that name.
 func (d *draft) sec(name string) *section {
 	s := d.sections[name]
 	if s == nil {

@@ -99,7 +99,6 @@ func addressesIn(text string) []string {
 	return out
 }
 
-// unitValues are the values of units, by kind.
 func unitValues(t *testing.T, us []Unit) map[string][]string {
 	out := map[string][]string{}
 	add := func(kind, v string) { out[kind] = append(out[kind], v) }
@@ -136,7 +135,6 @@ func unitValues(t *testing.T, us []Unit) map[string][]string {
 	return out
 }
 
-// sourceValues adds the values of a line of a source.
 func sourceValues(out map[string][]string, format, line string) {
 	for _, p := range valueKeys {
 		if p.format != "" && !strings.Contains(p.format, format) {

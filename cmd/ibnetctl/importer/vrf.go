@@ -30,7 +30,6 @@ type vrf struct {
 // whyVRFOwn is why a setting of a VRF's own interface is not converted.
 const whyVRFOwn = "for the VRF's own interface: write it into the unit of a link in the VRF"
 
-// whyRouteOfVRF is why a route of a VRF is not converted.
 const whyRouteOfVRF = "the configuration does not show which link of the VRF reaches the gateway: write [Route] into the unit of that link"
 
 // outside notes that a link that is no IPoIB link, or the file of one, is in what may

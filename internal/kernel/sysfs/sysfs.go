@@ -71,7 +71,6 @@ func (f FS) set(value string, names ...string) error {
 	return write(p, value)
 }
 
-// writeEnded writes a value with what ends it.
 func writeEnded(path, value, end string) error {
 	if strings.ContainsAny(value, "\n\x00") || len(value) >= maxAttr {
 		return fmt.Errorf("%.64q is not a value for %s", value, path)

@@ -213,7 +213,6 @@ func (s *Server) serve(c *net.UnixConn) {
 	}
 }
 
-// hello attaches the process to a host.
 func (p *process) hello(host string) ([]byte, error) {
 	p.ports = p.srv.sim.FindHost(host)
 	if len(p.ports) == 0 {

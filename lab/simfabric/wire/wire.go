@@ -139,7 +139,6 @@ func (h *header) append(b, part []byte) []byte {
 	return append(b, part...)
 }
 
-// frames cuts a packet.
 func (h header) frames(p *Packet) (out [][]byte) {
 	h.kind, h.p, h.total = data, *p, uint32(len(p.Data))
 	h.p.Data = nil

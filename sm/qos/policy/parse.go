@@ -52,7 +52,6 @@ type reference struct {
 	line, col int
 }
 
-// lists has the item of each list.
 var lists = map[string]string{"port-groups": "port-group", "qos-levels": "qos-level", "qos-match-rules": "qos-match-rule", "qos-ulps": "",
 	"qos-setup": ""}
 

@@ -336,7 +336,6 @@ func (t *Transport) TryRecv(into []transport.Packet) (n int, err error) {
 	return n, nil
 }
 
-// fill translates the packet in t.in.
 func (t *Transport) fill(p *transport.Packet) {
 	k := &t.in
 	*p = transport.Packet{

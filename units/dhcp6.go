@@ -71,12 +71,8 @@ var (
 )
 
 // String prints the word of the unit file.
-func (d DUIDType) String() string { return printWord(duidWords, d) }
-
-// String prints the word of the unit file.
-func (d DHCPv6Start) String() string { return printWord(dhcpv6StartWords, d) }
-
-// String prints the word of the unit file.
+func (d DUIDType) String() string       { return printWord(duidWords, d) }
+func (d DHCPv6Start) String() string    { return printWord(dhcpv6StartWords, d) }
 func (d DHCPv6ByRouter) String() string { return printWord(byRouterWords, d) }
 
 // String prints the bytes as a unit file has them.

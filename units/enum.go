@@ -127,9 +127,7 @@ var (
 )
 
 // String prints the word of the unit file.
-func (m Mode) String() string { return printWord(modeWords, m) }
-
-// String prints the word of the unit file.
+func (m Mode) String() string             { return printWord(modeWords, m) }
 func (a ActivationPolicy) String() string { return printWord(activationWords, a) }
 
 // Rank orders operational states: a higher one is closer to routable, -1 is none.
@@ -146,21 +144,11 @@ func wordsOf[T ~string](vs []T) (out []word[T]) {
 func ParseOperState(s string) (OperState, error) { return parseWord(operWords, s) }
 
 // String prints the word of the unit file.
-func (f Family) String() string { return printWord(requiredFamilyWords, f) }
-
-// String prints the word of the unit file.
-func (l LinkLocal) String() string { return printWord(linkLocalWords, l) }
-
-// String prints the word of the unit file.
-func (a AddrGen) String() string { return printWord(addrGenWords, a) }
-
-// String prints the word of the unit file.
+func (f Family) String() string            { return printWord(requiredFamilyWords, f) }
+func (l LinkLocal) String() string         { return printWord(linkLocalWords, l) }
+func (a AddrGen) String() string           { return printWord(addrGenWords, a) }
 func (p PrivacyExtensions) String() string { return printWord(privacyWords, p) }
-
-// String prints the word of the unit file.
 func (r ReversePathFilter) String() string { return printWord(rpfWords, r) }
-
-// String prints the word of the unit file.
 func (k KeepConfiguration) String() string { return printWord(keepWords, k) }
 
 // String prints the word of the unit file, which is also resolvectl's.
@@ -170,39 +158,25 @@ func (s Support) String() string { return printWord(supportWords, s) }
 func (s Scope) String() string { return printWord(scopeWords, s) }
 
 // String prints the word of the unit file.
-func (d DAD) String() string { return printWord(dadWords, d) }
-
-// String prints the word of the unit file.
+func (d DAD) String() string             { return printWord(dadWords, d) }
 func (p RoutePreference) String() string { return printWord(preferenceWords, p) }
 
 // String prints the word of the unit file, which is also ip route's.
 func (t RouteType) String() string { return printWord(routeTypeWords, t) }
 
 // String prints the word of the unit file.
-func (t RuleType) String() string { return printWord(ruleTypeWords, t) }
-
-// String prints the word of the unit file.
-func (m Manage) String() string { return printWord(manageWords, m) }
-
-// String prints the word of the unit file.
+func (t RuleType) String() string    { return printWord(ruleTypeWords, t) }
+func (m Manage) String() string      { return printWord(manageWords, m) }
 func (e Enforcement) String() string { return printWord(enforcementWords, e) }
-
-// String prints the word of the unit file.
-func (r Reregister) String() string { return printWord(reregisterWords, r) }
-
-// String prints the word of the unit file.
-func (e Engine) String() string { return printWord(engineWords, e) }
+func (r Reregister) String() string  { return printWord(reregisterWords, r) }
+func (e Engine) String() string      { return printWord(engineWords, e) }
 
 // String prints the word of the unit file, which is also devlink's.
 func (t PortType) String() string { return printWord(portTypeWords, t) }
 
 // String prints the word of the unit file.
-func (t Trust) String() string { return printWord(trustWords, t) }
-
-// String prints the word of the unit file.
-func (d UseDomains) String() string { return printWord(useDomainsWords, d) }
-
-// String prints the word of the unit file.
+func (t Trust) String() string        { return printWord(trustWords, t) }
+func (d UseDomains) String() string   { return printWord(useDomainsWords, d) }
 func (p VLANProtocol) String() string { return printWord(vlanProtocolWords, p) }
 
 // String prints the driver's name as rdma link add takes it.

@@ -100,9 +100,7 @@ func (m MACVLANMode) String() string {
 }
 
 // String prints the word of the unit file.
-func (m IPVLANMode) String() string { return printWord(ipvlanModeWords, m) }
-
-// String prints the word of the unit file.
+func (m IPVLANMode) String() string  { return printWord(ipvlanModeWords, m) }
 func (f IPVLANFlags) String() string { return printWord(ipvlanFlagsWords, f) }
 
 // Namespace is the path of the network namespace that the interface is for, empty for

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -164,9 +165,7 @@ func TestChildren(t *testing.T) {
 			b := link.NewBuilder(s, tt.rec, nil)
 			DropChildren(b, tt.on, u)
 			AddChildren(b, tt.on, u)
-			if d := cmp.Diff(tt.want, strings.Join(append(b.Plan.Commands(), ""), "\n")); d != "" {
-				t.Errorf("plan (-want +got):\n%s", d)
-			}
+			testkit.Diff(t, "plan", tt.want, strings.Join(append(b.Plan.Commands(), ""), "\n"))
 			var code link.Code
 			for _, x := range b.Plan.Blocked {
 				code = x.Reason.Code
@@ -334,9 +333,7 @@ func TestPlan(t *testing.T) {
 			}
 			b := link.NewBuilder(s, nil, tt.held)
 			Plan(b, 4, WantOf(unit(t, tt.unit), nil))
-			if d := cmp.Diff(tt.want, b.Plan.String()); d != "" {
-				t.Errorf("plan (-want +got):\n%s", d)
-			}
+			testkit.Diff(t, "plan", tt.want, b.Plan.String())
 		})
 	}
 }

@@ -58,10 +58,8 @@ func TestSnapshotRoundTrip(t *testing.T) {
 	want := sample(t)
 	got, err := decode(encode(t, want))
 	testkit.NoError(t, err)
-	if d := cmp.Diff(want, got, cmp.AllowUnexported(ib.HWAddr{}), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}),
-		cmpopts.EquateEmpty()); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
+	testkit.Diff(t, "", want, got, cmp.AllowUnexported(ib.HWAddr{}), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}),
+		cmpopts.EquateEmpty())
 }
 
 func TestCheckRefuses(t *testing.T) {

@@ -4,8 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -68,12 +67,8 @@ func TestEthtool(t *testing.T) {
 				tt.change(s, st)
 			}
 			r := run(s, st, 2, unit(t, "[Link]\n"+tt.text))
-			if diff := cmp.Diff(tt.ops, r.ops); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tt.blocked, r.blocked); diff != "" {
-				t.Errorf("blocked (-want +got):\n%s", diff)
-			}
+			testkit.Diff(t, "", tt.ops, r.ops)
+			testkit.Diff(t, "blocked", tt.blocked, r.blocked)
 			if i := slices.IndexFunc(r.attrs, func(a link.Attribute) bool { return a.Name != "GID" }); r.attrs[i].Actual != tt.actual {
 				t.Errorf("%+v, want %q", r.attrs[i], tt.actual)
 			}

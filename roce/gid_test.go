@@ -6,9 +6,8 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 )
 
@@ -49,7 +48,7 @@ func TestSelect(t *testing.T) {
 		entry(6, gid("fd00::1"), 2, "eth0"),
 	}
 	want := Env(l, "mlx5_0", 1, Select(table, l, nil))
-	if diff := cmp.Diff(`# RDMA port of the link eth0; ibnetworkd rewrites this file when it changes.
+	testkit.Diff(t, "", `# RDMA port of the link eth0; ibnetworkd rewrites this file when it changes.
 IBNET_LINK=eth0
 IBNET_RDMA_DEVICE=mlx5_0
 IBNET_RDMA_PORT=1
@@ -63,9 +62,7 @@ IBNET_GID_INDEX_IPV6=6
 IBNET_GID_IPV6=fd00:0000:0000:0000:0000:0000:0000:0001
 IBNET_GID_INDEX_V1=8
 IBNET_GID_V1=0000:0000:0000:0000:0000:ffff:0a00:0001
-`, want); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+`, want)
 	// The order of the table does not matter.
 	r := rand.New(rand.NewPCG(1, 1))
 	for range 50 {

@@ -6,8 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -74,8 +73,6 @@ func TestOrderOfTypes(t *testing.T) {
 			steps, want = append(steps, link.Step{Op: tt.in[i]}), append(want, link.Step{Op: tt.want[i]})
 		}
 		orderTypes(steps)
-		if diff := cmp.Diff(want, steps); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		testkit.Diff(t, "", want, steps)
 	}
 }

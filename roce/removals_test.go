@@ -5,9 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/units"
 )
@@ -48,9 +47,7 @@ func TestRemovals(t *testing.T) {
 		{"OK unit gone", "none", true, []string{"rdma link delete rxe_eth0", "ip link delete eth0.7"}},
 		{"OK not settled", "none", false, nil},
 	} {
-		if diff := cmp.Diff(tt.want, ops(tt.text, tt.settled)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
-		}
+		testkit.Diff(t, tt.name, tt.want, ops(tt.text, tt.settled))
 	}
 	// What is removed and made again in one plan is recorded after it.
 	again := []link.Op{DelVLAN{On: link.Target{Ifindex: 2}, Name: "eth0.7"}, AddVLAN{On: link.Target{Ifindex: 2}, Name: "eth0.7"}}
@@ -62,9 +59,7 @@ func TestRemovals(t *testing.T) {
 	}
 	rec.Done(DelSoft{On: link.Target{Ifindex: 2}, Name: "rxe_eth0"})
 	rec.Failed(AddVLAN{On: link.Target{Ifindex: 2}, Name: "gone"})
-	if diff := cmp.Diff([]link.Made{{Kind: "vlan", Name: "eth0.7", On: 2}}, rec.Made); diff != "" {
-		t.Errorf("record (-want +got):\n%s", diff)
-	}
+	testkit.Diff(t, "record", []link.Made{{Kind: "vlan", Name: "eth0.7", On: 2}}, rec.Made)
 }
 
 // What is re-created under another name, number, tag or kind finds its place free: each
@@ -132,9 +127,7 @@ func TestEdits(t *testing.T) {
 		{"OK its driver", fmt.Sprintf(soft, "siw", "q"), []string{"rdma link delete q", "rdma link add q type siw netdev eth0"}},
 		{"OK nothing more", "", []string{"rdma link delete q"}},
 	} {
-		if diff := cmp.Diff(tt.want, settle(tt.text, nil)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
-		}
+		testkit.Diff(t, tt.name, tt.want, settle(tt.text, nil))
 		if again := settle(tt.text, nil); again != nil {
 			t.Errorf("%s: a second plan has %q", tt.name, again)
 		}

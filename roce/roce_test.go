@@ -8,8 +8,6 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/google/go-cmp/cmp"
-
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
@@ -409,12 +407,8 @@ func TestPlans(t *testing.T) {
 				tt.change(s, st)
 			}
 			r := run(s, st, tt.index, unit(t, tt.text))
-			if diff := cmp.Diff(tt.ops, r.ops); diff != "" {
-				t.Errorf("ops (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(tt.blocked, r.blocked); diff != "" {
-				t.Errorf("blocked (-want +got):\n%s", diff)
-			}
+			testkit.Diff(t, "ops", tt.ops, r.ops)
+			testkit.Diff(t, "blocked", tt.blocked, r.blocked)
 			if len(r.ops) == 0 && (len(r.blocked) > 0 || tt.silent) && !slices.ContainsFunc(r.attrs,
 				func(a link.Attribute) bool { return a.Why != (link.Reason{}) }) {
 				t.Errorf("what is blocked is in no attribute: %+v", r.attrs)
@@ -499,9 +493,7 @@ func TestEmptyTrustTable(t *testing.T) {
 	testkit.NoError(t, err)
 	back := &State{}
 	testkit.NoError(t, json.Unmarshal(text, back))
-	if diff := cmp.Diff([]string{"dcb apptrust set dev eth0 order dscp"}, run(s, back, 2, unit(t, "[RoCE]\nTrust=dscp\n")).ops); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testkit.Diff(t, "", []string{"dcb apptrust set dev eth0 order dscp"}, run(s, back, 2, unit(t, "[RoCE]\nTrust=dscp\n")).ops)
 }
 
 // The file with the module option of mlx4 says that an initramfs has a copy of it.

@@ -82,9 +82,7 @@ func TestRunningPrograms(t *testing.T) {
 	} {
 		var st roce.State
 		o.runs(&st, tt.dcb, tt.desc)
-		if diff := cmp.Diff(tt.want, st); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
+		testkit.Diff(t, "", tt.want, st)
 	}
 }
 

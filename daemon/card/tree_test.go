@@ -12,7 +12,6 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
@@ -208,9 +207,7 @@ func TestObserveCard(t *testing.T) {
 	if d := st.Devices["mlx5_0"].NodeDesc; d == nil || *d != "node7" {
 		t.Errorf("node description %v", d)
 	}
-	if diff := cmp.Diff([]roce.SoftDevice{{Name: "rxe0", Index: 3, Driver: units.SoftRXE}}, l.Soft); diff != "" {
-		t.Error(diff)
-	}
+	testkit.Diff(t, "", []roce.SoftDevice{{Name: "rxe0", Index: 3, Driver: units.SoftRXE}}, l.Soft)
 
 	x.write("sys/devices/pci/"+pf+"/mlx4_port1", "eth\n")
 	if again := look(false); again.Devices["mlx5_0"].Ports[1].Type.Current != units.PortTypeIB {

@@ -4,10 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"ibnetworkd/daemon/plan"
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
 	"ibnetworkd/units"
@@ -68,18 +67,14 @@ func TestChannelsBeforeChildren(t *testing.T) {
 				rec.Links = rec.Links[:1]
 			}
 			r := plan.Make(plan.Input{Snapshot: s, Units: set, Record: rec, Delayed: delayed})
-			if d := cmp.Diff(strings.Join(tt.ops, "\n"), strings.Join(r.Plan.Commands(), "\n")); d != "" {
-				t.Errorf("plan (-want +got):\n%s", d)
-			}
+			testkit.Diff(t, "plan", strings.Join(tt.ops, "\n"), strings.Join(r.Plan.Commands(), "\n"))
 			var blocked []string
 			for _, x := range r.Plan.Blocked {
 				if len(blocked) == 0 || blocked[0] != x.Reason.Text {
 					blocked = append(blocked, x.Reason.Text)
 				}
 			}
-			if d := cmp.Diff(tt.blocked, blocked); d != "" {
-				t.Errorf("blocked (-want +got):\n%s", d)
-			}
+			testkit.Diff(t, "blocked", tt.blocked, blocked)
 		})
 	}
 }

@@ -153,9 +153,7 @@ ip link set ib0 up
 				tt.sys(s)
 			}
 			r := plan.Make(plan.Input{Snapshot: s, Units: load(t, tt.units), Record: tt.rec})
-			if d := cmp.Diff(tt.want, r.Plan.String()); d != "" {
-				t.Errorf("plan (-want +got):\n%s", d)
-			}
+			testkit.Diff(t, "plan", tt.want, r.Plan.String())
 		})
 	}
 }

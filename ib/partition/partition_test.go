@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 )
 
 func TestParse(t *testing.T) {
@@ -93,9 +94,7 @@ func TestParse(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			got, err := Parse("f", []byte(tt.in))
-			if d := cmp.Diff(tt.want, got.Partitions); d != "" {
-				t.Errorf("partitions (-want +got):\n%s", d)
-			}
+			testkit.Diff(t, "partitions", tt.want, got.Partitions)
 			var msgs []string
 			var es ib.FileErrors
 			if errors.As(err, &es) {
@@ -105,9 +104,7 @@ func TestParse(t *testing.T) {
 			} else if err != nil {
 				t.Fatal(err)
 			}
-			if d := cmp.Diff(tt.errs, msgs); d != "" {
-				t.Errorf("errors (-want +got):\n%s", d)
-			}
+			testkit.Diff(t, "errors", tt.errs, msgs)
 		})
 	}
 }
@@ -161,15 +158,13 @@ func TestResolve(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := cfg.Resolve(ports, 2)
-	if d := cmp.Diff(map[ib.GUID][]Key{
+	testkit.Diff(t, "keys", map[ib.GUID][]Key{
 		1: {{0xffff, false}, {0x0001, true}, {0x8002, false}, {0x0002, false}},
 		2: {{0xffff, false}, {0x0002, false}},
 		3: {{0xffff, false}, {0x8001, true}, {0x8002, false}, {0x0002, false}},
 		9: {{0xffff, false}},
-	}, r.Keys); d != "" {
-		t.Errorf("keys (-want +got):\n%s", d)
-	}
-	if d := cmp.Diff([]Precreated{
+	}, r.Keys)
+	testkit.Diff(t, "groups", []Precreated{
 		{MGID: gid("ff12:401b:ffff::ffff:ffff"), PKey: 0xffff, MTU: ib.MTU2048, Rate: 3, QKey: 0xb1b, Scope: 2, Name: "Default",
 			AutoMTU: true, AutoRate: true, SlowMTU: ib.MTU2048, SlowRate: 3},
 		{MGID: gid("ff12:401b:8001::ffff:ffff"), PKey: 0x8001, MTU: ib.MTU4096, Rate: 7, QKey: 0xb1b, Scope: 2, Name: "fast",
@@ -178,9 +173,7 @@ func TestResolve(t *testing.T) {
 			AutoRate: true, SlowMTU: ib.MTU2048, SlowRate: 3},
 		{MGID: gid("ff15:401b:8003::ffff:ffff"), PKey: 0x8003, MTU: ib.MTU2048, Rate: 3, QKey: 0xb1b, Scope: 5, HopLimit: 255,
 			Name: "none", AutoMTU: true, AutoRate: true},
-	}, r.Groups); d != "" {
-		t.Errorf("groups (-want +got):\n%s", d)
-	}
+	}, r.Groups)
 	for range 5 {
 		rand.Shuffle(len(ports), func(i, j int) { ports[i], ports[j] = ports[j], ports[i] })
 		if d := cmp.Diff(r, cfg.Resolve(ports, 2)); d != "" {
@@ -219,12 +212,8 @@ func TestTable(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			table, dropped := Table(tt.have, tt.want, tt.capacity)
-			if d := cmp.Diff(tt.table, table); d != "" {
-				t.Errorf("table (-want +got):\n%s", d)
-			}
-			if d := cmp.Diff(tt.droped, dropped); d != "" {
-				t.Errorf("dropped (-want +got):\n%s", d)
-			}
+			testkit.Diff(t, "table", tt.table, table)
+			testkit.Diff(t, "dropped", tt.droped, dropped)
 		})
 	}
 }
@@ -280,9 +269,7 @@ func TestTableProperties(t *testing.T) {
 
 func TestDefaultAndRules(t *testing.T) {
 	r := Default().Resolve([]Port{{GUID: 5, Type: ib.NodeCA, MTU: 5, Rate: 16}}, 5)
-	if d := cmp.Diff(map[ib.GUID][]Key{5: {{0xffff, false}}}, r.Keys); d != "" {
-		t.Error(d)
-	}
+	testkit.Diff(t, "", map[ib.GUID][]Key{5: {{0xffff, false}}}, r.Keys)
 	if len(r.Groups) != 1 || r.Groups[0].MTU != 5 || r.Groups[0].Rate != 16 || r.Groups[0].MGID != BroadcastMGID(0x7fff) {
 		t.Errorf("broadcast group %+v", r.Groups)
 	}

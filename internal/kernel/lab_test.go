@@ -437,9 +437,7 @@ func TestVirtualFunctions(t *testing.T) {
 		}
 		want := rtnl.VF{Index: 1, MAC: mac, VLAN: 7, VLANProto: unix.ETH_P_8021Q, LinkState: new(rtnl.VFEnable), Trust: new(true),
 			SpoofCheck: new(true), MinTxRate: 10, MaxTxRate: 100}
-		if diff := cmp.Diff(want, got.VFs[1], cmp.Comparer(func(a, b ib.HWAddr) bool { return a == b })); diff != "" {
-			g.Errorf("(-want +got):\n%s", diff)
-		}
+		testkit.Diff(g, "", want, got.VFs[1], cmp.Comparer(func(a, b ib.HWAddr) bool { return a == b }))
 		node := ib.GUID(0x0002c903000abcde)
 		err = c.Do(rtnl.SetVF(l.Index, 1, rtnl.VFChange{NodeGUID: &node}))
 		if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINVAL) {

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // Buffer is a bytes.Buffer for several goroutines.
@@ -43,6 +45,14 @@ func NoError(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Diff is an error of the test if two values differ; what names them, unless the test does.
+func Diff(t testing.TB, what string, want, got any, opts ...cmp.Option) {
+	t.Helper()
+	if d := cmp.Diff(want, got, opts...); d != "" {
+		t.Errorf("%s (-want +got):\n%s", what, d)
 	}
 }
 

@@ -5,7 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"ibnetworkd/internal/testkit"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -34,9 +35,7 @@ work, s                   ibnetworkd                      1
 a work with a longer name ibnetworkd                      -          -  not right: all
                           systemd-networkd                3           
 `
-	if d := cmp.Diff(want, b.String()); d != "" {
-		t.Error(d)
-	}
+	testkit.Diff(t, "", want, b.String())
 }
 
 func TestChosen(t *testing.T) {

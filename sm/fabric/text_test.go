@@ -126,9 +126,7 @@ func TestReadTextOfSites(t *testing.T) {
 	}
 	want := []string{"0x0002c90300000001 node \"x HCA-1", "0xb8cef6030019c7c2 a \"b",
 		"0xb8cef6030019c882 MF0;the \"old\" one # 1:MCS8500/L01/U1"}
-	if d := cmp.Diff(want, got); d != "" {
-		t.Error(d)
-	}
+	testkit.Diff(t, "", want, got)
 	for _, p := range f.Ports {
 		switch n := &f.Nodes[p.Node]; {
 		case n.Type == ib.NodeCA && p.Num == 1 && (p.LID != 4 || p.LMC != 1 || p.Info.SpeedName() != "EDR"):

@@ -150,9 +150,7 @@ func TestSMP(t *testing.T) {
 	if d := cmp.Diff(s, r); d != "" {
 		t.Errorf("-put +decoded:\n%s", d)
 	}
-	if d := cmp.Diff([]uint8{1, 20, 7}, r.Path()); d != "" {
-		t.Error(d)
-	}
+	testkit.Diff(t, "", []uint8{1, 20, 7}, r.Path())
 	// A route of more hops than fit is cut, not written over what follows.
 	long := bytes.Repeat([]byte{9}, 64)
 	PutDR(&c, MethodGet, AttrPortInfo, 3, 77, s.MKey, long, s.Data[:])
@@ -186,9 +184,7 @@ func TestNoticeDetails(t *testing.T) {
 	v := MKeyViolation{LID: 5, DrSLID: 6, Method: MethodSet, Attr: AttrPortInfo, Mod: 7, MKey: 8, DR: true, HopCount: 3}
 	v.ReturnPath[1] = 9
 	n.SetDetailMKeyViolation(v)
-	if d := cmp.Diff(v, n.DetailMKeyViolation()); d != "" {
-		t.Error(d)
-	}
+	testkit.Diff(t, "", v, n.DetailMKeyViolation())
 	for _, trap := range []uint16{TrapBadPKey, TrapBadQKey, TrapSwitchBadPKey} {
 		n.TrapNumber = trap
 		k := KeyViolation{LID1: 1, LID2: 2, Key: 0x8001, SL: 3, QP1: 4, QP2: 5}
@@ -197,15 +193,11 @@ func TestNoticeDetails(t *testing.T) {
 			k.DataValid, k.SwitchLID, k.Port = 0xc000, 9, 10
 		}
 		n.SetDetailKeyViolation(k)
-		if d := cmp.Diff(k, n.DetailKeyViolation()); d != "" {
-			t.Error(d)
-		}
+		testkit.Diff(t, "", k, n.DetailKeyViolation())
 	}
 	c := CapChange{LID: 1, LocalChanges: true, CapMask: 2, Flags: ChangeNodeDescription, CapMask2: 3}
 	n.SetDetailCapChange(c)
-	if d := cmp.Diff(c, n.DetailCapChange()); d != "" {
-		t.Error(d)
-	}
+	testkit.Diff(t, "", c, n.DetailCapChange())
 	n.SetDetailPort(12, 3)
 	if l, p := n.DetailPort(); l != 12 || p != 3 {
 		t.Error(l, p)

@@ -3,8 +3,6 @@ package pkey
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
 	"ibnetworkd/internal/testkit"
@@ -34,12 +32,8 @@ func TestTables(t *testing.T) {
 	want := make([][]ib.PKey, len(f.Ports))
 	want[f.SMPort] = []ib.PKey{0xffff, 0x8001}
 	want[other] = []ib.PKey{0xffff, 0, 0, 0}
-	if d := cmp.Diff(want, plan.Keys); d != "" {
-		t.Error(d)
-	}
-	if d := cmp.Diff([]ib.PKey{0xffff, 0x8001}, plan.Members[f.SMPort]); d != "" {
-		t.Error(d)
-	}
+	testkit.Diff(t, "", want, plan.Keys)
+	testkit.Diff(t, "", []ib.PKey{0xffff, 0x8001}, plan.Members[f.SMPort])
 	g := f.Clone()
 	g.Nodes[g.Ports[g.SMPort].Node].PKeyCap = 1
 	if plan = Tables(g, cfg, nil); len(plan.Warnings) != 1 || plan.Keys[g.SMPort] != nil {

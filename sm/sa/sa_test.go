@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"ibnetworkd/ib"
 	"ibnetworkd/ib/partition"
 	"ibnetworkd/internal/testkit"
@@ -147,9 +145,7 @@ func TestIPoIB(t *testing.T) {
 		{MLID: got.MLID, Members: []mcast.Member{{Port: a}, {Port: b, SendOnly: true}}},
 		{MLID: 0xc000, Members: []mcast.Member{{Port: a}, {Port: b}}},
 	}
-	if d := cmp.Diff(want, groups); d != "" {
-		t.Errorf("groups (-want +got):\n%s", d)
-	}
+	testkit.Diff(t, "groups", want, groups)
 	g.QKey++
 	g.MGID[15] = 9
 	if st, _ := w.ask(b, 0, mad.MethodSet, mad.AttrMCMemberRecord, full, &g); st != mad.StatusSAReqInvalid {
@@ -422,28 +418,20 @@ func TestReports(t *testing.T) {
 	g := mad.MCMemberRecord{MGID: mustGID("ff12:401b:ffff::5"), PortGID: w.gid(c[2]), PKey: 0xffff, QKey: 0xb1b, JoinState: 1}
 	w.ask(c[2], 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask, &g)
 	lid := f.Ports[c[1]].LID
-	if d := cmp.Diff([]string{fmt.Sprintf("66 of %v to %v QP 1", g.MGID, lid)}, reports(t, w.ch.Reports)); d != "" {
-		t.Error(d)
-	}
+	testkit.Diff(t, "", []string{fmt.Sprintf("66 of %v to %v QP 1", g.MGID, lid)}, reports(t, w.ch.Reports))
 	w.ask(c[2], 0, mad.MethodDelete, mad.AttrMCMemberRecord, joinMask, &g)
-	if d := cmp.Diff([]string{fmt.Sprintf("67 of %v to %v QP 1", g.MGID, lid)}, reports(t, w.ch.Reports)); d != "" {
-		t.Error(d)
-	}
+	testkit.Diff(t, "", []string{fmt.Sprintf("67 of %v to %v QP 1", g.MGID, lid)}, reports(t, w.ch.Reports))
 	// A port that goes takes its groups with it.
 	w.ask(c[3], 0, mad.MethodSet, mad.AttrMCMemberRecord, createMask,
 		func() *mad.MCMemberRecord { x := g; x.PortGID = w.gid(c[3]); return &x }())
 	gone := f.Ports[c[3]]
 	small := gen.LIDs(gen.Star(3, 8), 0)
 	ch := w.s.SetState(0, stateOf(t, small, ""))
-	if d := cmp.Diff([]string{
+	testkit.Diff(t, "", []string{
 		fmt.Sprintf("65 of %v to %v QP 1", ib.MakeGID(f.Prefix, gone.GUID), lid),
-		fmt.Sprintf("67 of %v to %v QP 1", g.MGID, lid)}, reports(t, ch.Reports)); d != "" {
-		t.Error(d)
-	}
+		fmt.Sprintf("67 of %v to %v QP 1", g.MGID, lid)}, reports(t, ch.Reports))
 	ch = w.s.SetState(0, stateOf(t, f, ""))
-	if d := cmp.Diff([]string{fmt.Sprintf("64 of %v to %v QP 1", ib.MakeGID(f.Prefix, gone.GUID), lid)}, reports(t, ch.Reports)); d != "" {
-		t.Error(d)
-	}
+	testkit.Diff(t, "", []string{fmt.Sprintf("64 of %v to %v QP 1", ib.MakeGID(f.Prefix, gone.GUID), lid)}, reports(t, ch.Reports))
 	for _, trap := range []uint16{64, 65, 66, 67} {
 		if st := sub(c[1], trap, false); st != 0 {
 			t.Errorf("end of the subscription to %d: status %#x", trap, st)

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"ibnetworkd/internal/testkit"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestRoundTrip(t *testing.T) {
@@ -33,9 +31,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 	got, err := Read(&a)
 	testkit.NoError(t, err)
-	if d := cmp.Diff(r.Files, got.Files); d != "" {
-		t.Error(d)
-	}
+	testkit.Diff(t, "", r.Files, got.Files)
 	if len(r.Omitted) != 1 || r.Omitted[0].What != "../passwd" {
 		t.Errorf("left out %v", r.Omitted)
 	}
@@ -47,9 +43,7 @@ func TestRoundTrip(t *testing.T) {
 	if got, err = ReadDir(dir); err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(r.Files, got.Files); d != "" {
-		t.Error(d)
-	}
+	testkit.Diff(t, "", r.Files, got.Files)
 }
 
 func TestCopy(t *testing.T) {
@@ -68,17 +62,13 @@ func TestCopy(t *testing.T) {
 	for p, text := range r.Files {
 		got[p] = string(text)
 	}
-	if d := cmp.Diff(map[string]string{
+	testkit.Diff(t, "", map[string]string{
 		"system/sys/class/infiniband/a/fw_ver":       "1.2\n",
 		"system/sys/class/infiniband/a/ports/1/rate": "100 Gb/sec\n",
 		"system/proc/modules":                        "ib_ipoib 1\nmlx5_core 3\n",
-	}, got); d != "" {
-		t.Error(d)
-	}
-	if d := cmp.Diff([]Omission{{"/sys/class/infiniband/b/fw_ver", "not text"},
-		{"/sys/class/infiniband/c/fw_ver", "larger than 262144 bytes"}}, r.Omitted); d != "" {
-		t.Error(d)
-	}
+	}, got)
+	testkit.Diff(t, "", []Omission{{"/sys/class/infiniband/b/fw_ver", "not text"},
+		{"/sys/class/infiniband/c/fw_ver", "larger than 262144 bytes"}}, r.Omitted)
 }
 
 // An archive from elsewhere is refused, and never unpacked beyond the bounds.
@@ -145,8 +135,6 @@ func FuzzRead(f *testing.F) {
 		testkit.NoError(t, r.Write(&b, "r", time.Time{}))
 		again, err := Read(&b)
 		testkit.NoError(t, err)
-		if d := cmp.Diff(r.Files, again.Files); d != "" {
-			t.Error(d)
-		}
+		testkit.Diff(t, "", r.Files, again.Files)
 	})
 }

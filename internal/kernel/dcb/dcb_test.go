@@ -6,12 +6,12 @@ import (
 	"os"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/nl"
+	"ibnetworkd/internal/testkit"
 )
 
 // kernel keeps what is set and answers as net/dcb/dcbnl.c does: the result of a
@@ -99,9 +99,7 @@ func TestRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := State{ETS: &ets, PFC: &pfc, Buffer: &buffer, Apps: apps, Trust: []Selector{DSCP, PCP}, DCBX: &dcbx}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testkit.Diff(t, "", want, got)
 }
 
 func TestRefusalInsideTheAnswer(t *testing.T) {

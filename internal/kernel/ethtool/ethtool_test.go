@@ -3,11 +3,11 @@ package ethtool
 import (
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/nl"
+	"ibnetworkd/internal/testkit"
 )
 
 // message is an answer of the kernel.
@@ -29,9 +29,7 @@ func TestDecode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(Values{unix.ETHTOOL_A_COALESCE_RX_USECS: 20, unix.ETHTOOL_A_COALESCE_USE_ADAPTIVE_RX: 1}, v); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testkit.Diff(t, "", Values{unix.ETHTOOL_A_COALESCE_RX_USECS: 20, unix.ETHTOOL_A_COALESCE_USE_ADAPTIVE_RX: 1}, v)
 	kerneltest.Golden(t, "", decode)
 }
 
@@ -48,9 +46,7 @@ func TestSet(t *testing.T) {
 	if err != nil || r.Err != nil || r.Type != 20 {
 		t.Fatal(err, r)
 	}
-	if diff := cmp.Diff(want, r.Data); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testkit.Diff(t, "", want, r.Data)
 }
 
 func TestEvents(t *testing.T) {
@@ -59,9 +55,7 @@ func TestEvents(t *testing.T) {
 		unix.ETHTOOL_MSG_WOL_NTF} {
 		decodeEvent(0, message(t, cmd, func(*nl.Builder) {}), func(e Event) { got = append(got, e) })
 	}
-	if diff := cmp.Diff([]Event{{7}, {7}, {7}}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testkit.Diff(t, "", []Event{{7}, {7}, {7}}, got)
 }
 
 func FuzzDecode(f *testing.F) {

@@ -12,7 +12,6 @@ import (
 
 	"ibnetworkd/internal/testkit"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -257,9 +256,7 @@ func TestTalkAndAsk(t *testing.T) {
 			}
 			return nil
 		})
-	if diff := cmp.Diff([]string{"one", "two", "0 42 re:a", "2 42 re:b", "3 42 re:bad"}, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testkit.Diff(t, "", []string{"one", "two", "0 42 re:a", "2 42 re:b", "3 42 re:bad"}, got)
 	if errs[0] != nil || !errors.Is(errs[1], unix.ENODEV) || errs[2] != nil || errs[3] == nil {
 		t.Errorf("results %v", errs)
 	}

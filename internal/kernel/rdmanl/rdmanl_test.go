@@ -5,8 +5,6 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/nl"
@@ -29,20 +27,16 @@ func portMessage(t testing.TB) []byte {
 func TestDecode(t *testing.T) {
 	d, err := decodeDevice(deviceMessage(t))
 	testkit.NoError(t, err)
-	if diff := cmp.Diff(Device{
+	testkit.Diff(t, "device", Device{
 		Index: 3, Name: "mlx5_0", Ports: 2, FWVersion: "20.31.1014", NodeGUID: 0x0002c903000abcde, SysImageGUID: 0x0002c903000abce1,
 		NodeType: 1, Protocol: "ib",
-	}, d); diff != "" {
-		t.Errorf("device (-want +got):\n%s", diff)
-	}
+	}, d)
 	p, err := decodePort(portMessage(t))
 	testkit.NoError(t, err)
-	if diff := cmp.Diff(Port{
+	testkit.Diff(t, "port", Port{
 		DevIndex: 3, Port: 2, State: ib.PortActive, Phys: 5, LID: 7, SMLID: 1, LMC: 2,
 		SubnetPrefix: ib.DefaultPrefix, CapFlags: 0x0251084a,
-	}, p); diff != "" {
-		t.Errorf("port (-want +got):\n%s", diff)
-	}
+	}, p)
 	// A RoCE port: no LIDs, but a network interface.
 	p, err = decodePort(kerneltest.Bytes(t, nl.Build().Uint32(attrDevIndex, 1).String(attrDevName, "rxe0").Uint32(attrPortIndex,
 		1).Uint8(attrPortState, 4).

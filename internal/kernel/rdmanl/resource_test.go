@@ -4,11 +4,11 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/nl"
+	"ibnetworkd/internal/testkit"
 )
 
 // resourceMessages are answers as fill_res_qp_entry and fill_res_cm_id_entry of
@@ -39,16 +39,12 @@ func TestHolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []Holder{{QueuePair: 1, Type: qpGSI, Kernel: "ib_core"}, {QueuePair: 17, Type: 2, State: 3, PID: 4711}}
-	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testkit.Diff(t, "", want, got, cmpopts.EquateComparable(netip.Addr{}))
 	if got, err = decodeHolders(ids, attrResCMID, attrResCMIDEntry); err != nil {
 		t.Fatal(err)
 	}
 	want = []Holder{{State: 10, PID: 4712, Address: netip.MustParseAddr("10.8.0.1")}}
-	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testkit.Diff(t, "", want, got, cmpopts.EquateComparable(netip.Addr{}))
 }
 
 func FuzzHolders(f *testing.F) {

@@ -91,10 +91,8 @@ func TestDecodeIPoIBLink(t *testing.T) {
 		IPoIB:     &IPoIB{PKey: 0x8001, Mode: ib.ModeConnected, UMcast: true},
 		VFs:       []VF{vf(0), vf(1)},
 	}
-	if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b ib.HWAddr) bool { return a == b }),
-		cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testkit.Diff(t, "", want, got, cmp.Comparer(func(a, b ib.HWAddr) bool { return a == b }),
+		cmp.Comparer(func(a, b netip.Addr) bool { return a == b }))
 }
 
 // The library decodes the data of registered drivers alone.
@@ -177,9 +175,7 @@ func TestRequestBytes(t *testing.T) {
 		if tt.r.Err != nil || tt.r.Type != tt.typ || tt.r.Flags != tt.fl {
 			t.Errorf("%s: type %d flags %#x error %v", tt.name, tt.r.Type, tt.r.Flags, tt.r.Err)
 		}
-		if diff := cmp.Diff(tt.want, tt.r.Data); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
-		}
+		testkit.Diff(t, tt.name, tt.want, tt.r.Data)
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/nl"
+	"ibnetworkd/internal/testkit"
 )
 
 func dial(t testing.TB) *Conn {
@@ -115,9 +116,7 @@ func TestLinkChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"alt0", long}, l.AltNames); diff != "" {
-		t.Errorf("alternative names (-want +got):\n%s", diff)
-	}
+	testkit.Diff(t, "alternative names", []string{"alt0", long}, l.AltNames)
 	do(t, c, altName(unix.RTM_DELLINKPROP, 0, a.Index, "alt0"))
 	do(t, c, DelLink(a.Index))
 	if _, err := c.LinkByIndex(a.Index, false); !errors.Is(err, unix.ENODEV) {
@@ -188,14 +187,10 @@ func TestAddresses(t *testing.T) {
 	})
 	opts := []cmp.Option{byAddr, cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
 		cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })}
-	if diff := cmp.Diff(want, read(), opts...); diff != "" {
-		t.Errorf("addresses (-want +got):\n%s", diff)
-	}
+	testkit.Diff(t, "addresses", want, read(), opts...)
 	want[2].Valid, want[2].Preferred = 9000, 8000
 	do(t, c, ReplaceAddress(want[2]))
-	if diff := cmp.Diff(want, read(), opts...); diff != "" {
-		t.Errorf("after replace (-want +got):\n%s", diff)
-	}
+	testkit.Diff(t, "after replace", want, read(), opts...)
 	for _, w := range want {
 		do(t, c, DelAddress(w))
 	}

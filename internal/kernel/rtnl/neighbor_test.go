@@ -4,13 +4,13 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/ib"
 	"ibnetworkd/internal/kernel/kerneltest"
 	"ibnetworkd/internal/kernel/nl"
+	"ibnetworkd/internal/testkit"
 )
 
 func TestNeighborBytes(t *testing.T) {
@@ -36,9 +36,7 @@ func TestNeighborBytes(t *testing.T) {
 		if tt.r.Err != nil || tt.r.Type != tt.typ || tt.r.Flags != tt.fl {
 			t.Errorf("%s: type %d flags %#x error %v", name, tt.r.Type, tt.r.Flags, tt.r.Err)
 		}
-		if diff := cmp.Diff(tt.want, tt.r.Data); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		testkit.Diff(t, name, tt.want, tt.r.Data)
 	}
 	if r := SetNeighbor(Neighbor{Index: 7}); r.Err == nil {
 		t.Error("a neighbour without an address is sent")

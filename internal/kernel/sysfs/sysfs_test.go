@@ -108,9 +108,7 @@ func TestReadDevices(t *testing.T) {
 		},
 		{Name: "rxe0"},
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testkit.Diff(t, "", want, got)
 	if g := got[0].Ports[0].GUID(); g != 0x0002c903000abcdf {
 		t.Errorf("port GUID %v", g)
 	}

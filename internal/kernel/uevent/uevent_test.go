@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"ibnetworkd/internal/kernel/kerneltest"
@@ -39,16 +38,12 @@ func TestParse(t *testing.T) {
 	want := Event{Action: "add", DevPath: "/devices/pci0000:00/0000:3b:00.0/net/ib0", Subsystem: "net", Name: "ib0", IfIndex: 7}
 	got, err := parseKernel(kernelAdd)
 	testkit.NoError(t, err)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("kernel (-want +got):\n%s", diff)
-	}
+	testkit.Diff(t, "kernel", want, got)
 	want = Event{Action: "move", DevPath: "/devices/virtual/infiniband/ibp59s0", OldPath: "/devices/virtual/infiniband/mlx5_0",
 		Subsystem: "infiniband", Name: "ibp59s0"}
 	got, err = parseUdev(udevAdd)
 	testkit.NoError(t, err)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("udev (-want +got):\n%s", diff)
-	}
+	testkit.Diff(t, "udev", want, got)
 	outside := append([]byte(nil), udevAdd...)
 	binary.NativeEndian.PutUint32(outside[20:], 1<<31)
 	for name, b := range map[string][]byte{

@@ -40,9 +40,7 @@ func TestHeaderLayout(t *testing.T) {
 	var back Packet
 	decodeHeader(&got, &back)
 	k.Timeout, k.MAD = 2*time.Millisecond, nil
-	if diff := cmp.Diff(k, back); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
+	testkit.Diff(t, "", k, back)
 }
 
 func TestRegisterLayout(t *testing.T) {

@@ -4,11 +4,11 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/jsimonetti/rtnetlink/v2"
 	"github.com/mdlayher/netlink"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 )
 
 // The library decodes the data of registered drivers alone.
@@ -40,9 +40,7 @@ func TestRoundTripThroughTheLibrary(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if diff := cmp.Diff(rtnetlink.LinkDriver(d), m.Attributes.Info.Data); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		testkit.Diff(t, name, rtnetlink.LinkDriver(d), m.Attributes.Info.Data)
 	}
 }
 

@@ -71,7 +71,7 @@ func printStatus(out io.Writer, xs []*engine.Snapshot) {
 				line("Drained", "%s", d.Words())
 			}
 			for _, g := range x.Retrying {
-				line("Trouble", "node %v does not answer or rejects settings; will retry", g)
+				line("Trouble", "node %v, or a node beside it, does not answer or rejects settings; will retry", g)
 			}
 			for _, p := range x.Problems {
 				line("Discovery", "%s", p)

@@ -43,11 +43,39 @@ func why(r *smp.Reply) string {
 	return fmt.Sprintf(" (status 0x%04x)", uint16(r.Status))
 }
 
+// most bounds the messages of each kind.
+const most = 1000
+
+// warn reports what the walk has settled.
 func (d *Discovery) warn(f string, a ...any) {
-	const most = 1000
 	if len(d.res.Warnings) < most {
 		d.res.Warnings = append(d.res.Warnings, fmt.Sprintf(f, a...))
 	}
+}
+
+// problem reports what stays so until something is done about it, at a node or, with -1,
+// nowhere in particular.
+func (d *Discovery) problem(i int32, f string, a ...any) {
+	d.warn(f, a...)
+	d.keep(i, fmt.Sprintf(f, a...), false)
+}
+
+// keep has a problem shown until a walk that reads the node does not find it, or, if it
+// lasts, one of everything.
+func (d *Discovery) keep(i int32, text string, lasts bool) {
+	if len(d.res.Problems) < most {
+		p := Problem{Text: text, Lasts: lasts}
+		if i >= 0 {
+			p.At = d.nodes[i].ni.NodeGUID
+		}
+		d.res.Problems = append(d.res.Problems, p)
+	}
+}
+
+// lasting is problem for one that only a walk of everything finds again.
+func (d *Discovery) lasting(i int32, f string, a ...any) {
+	d.warn(f, a...)
+	d.keep(i, fmt.Sprintf(f, a...), true)
 }
 
 func (x *dnode) name() string {
@@ -59,6 +87,7 @@ func (x *dnode) name() string {
 
 func (d *Discovery) silent(i int32, p uint8, msg string) {
 	d.res.Silent = append(d.res.Silent, msg)
+	d.keep(i, msg, false)
 	d.res.SilentAt = append(d.res.SilentAt, d.nodes[i].ni.NodeGUID)
 }
 
@@ -147,7 +176,7 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 		if len(d.nodes) >= d.opt.MaxNodes || d.claimed+int(ni.NumPorts) >= maxPorts {
 			if !d.full {
 				d.full = true
-				d.warn("more than %d nodes or %d ports: the rest of the subnet is left out, from path %s on", d.opt.MaxNodes, maxPorts,
+				d.lasting(i, "more than %d nodes or %d ports: the rest of the subnet is left out, from path %s on", d.opt.MaxNodes, maxPorts,
 					PathString(smp.PathTo(x.path, p)))
 			}
 			return
@@ -167,7 +196,7 @@ func (d *Discovery) gotProbe(i int32, p uint8, r *smp.Reply) {
 		return
 	}
 	if j == i && q == p {
-		d.warn("port %s[%d] has a loopback plug", x.name(), p)
+		d.problem(i, "port %s[%d] has a loopback plug", x.name(), p)
 		return
 	}
 	if o := y.ports.at(int(q)); o.peer >= 0 {
@@ -205,6 +234,7 @@ func (d *Discovery) duplicate(j, i int32, p uint8) {
 		AtPeer: fmt.Sprintf("%s[%d]", x.name(), p)}
 	d.res.SilentAt = append(d.res.SilentAt, x.ni.NodeGUID)
 	d.res.Duplicates = append(d.res.Duplicates, dup)
+	d.keep(i, dup.String(), false)
 }
 
 // link joins port p of node i with the port that ni was entered by.

@@ -80,7 +80,7 @@ func (d *Discovery) askPorts(i int32, from int) {
 // route would answer for itself.
 func (d *Discovery) probe(i int32, p uint8) {
 	if x := &d.nodes[i]; len(x.path) >= MaxHops {
-		d.warn("what is behind port %s[%d] is more than %d hops away, out of reach of directed routes; run the subnet manager on a host "+
+		d.problem(i, "what is behind port %s[%d] is more than %d hops away, out of reach of directed routes; run the subnet manager on a host "+
 			"nearer the middle", x.name(), p, MaxHops)
 		return
 	}
@@ -177,7 +177,7 @@ func (d *Discovery) gotTable(i int32, block int, r *smp.Reply) {
 	}
 	for p := 1; p < x.ports.n; p++ {
 		if state(p) != 0 && !fits(p) {
-			d.warn("switch %s: the state of port %d in its SwitchPortStateTable is not that of the port", x.name(), p)
+			d.lasting(i, "switch %s: the state of port %d in its SwitchPortStateTable is not that of the port", x.name(), p)
 			d.askRest(i)
 			return
 		}

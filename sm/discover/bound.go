@@ -321,5 +321,5 @@ func (d *Discovery) stop(format string, most any) {
 		return
 	}
 	d.stopped = true
-	d.warn("the walk has taken "+format+" and is ended; what was not found by then is left out", most)
+	d.lasting(-1, "the walk has taken "+format+" and is ended; what was not found by then is left out", most)
 }

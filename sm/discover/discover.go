@@ -445,7 +445,7 @@ func (d *Discovery) step(r *smp.Reply) {
 		if r.OK() {
 			x.si = mad.SwitchInfoOf(&r.Data)
 		} else {
-			d.warn("switch %s does not answer SwitchInfo%s", x.name(), why(r))
+			d.problem(i, "switch %s does not answer SwitchInfo%s", x.name(), why(r))
 		}
 		// A switch without forwarding table was never configured: its port 0
 		// has no LID, and the Set that gives it one answers with the rest.

@@ -44,6 +44,13 @@ func PathString(p []uint8) string {
 	return s
 }
 
+// Problem is what a walk could not make sense of, or what does not answer.
+type Problem struct {
+	At    ib.GUID // the node that shows it when it is read, 0 for none
+	Text  string
+	Lasts bool // only a walk of everything finds it again
+}
+
 // Result is what a discovery found.
 type Result struct {
 	Fabric *fabric.Fabric
@@ -60,6 +67,10 @@ type Result struct {
 	Silent   []string
 	SilentAt []ib.GUID
 	Warnings []string
+	// Problems are those of Silent, Duplicates and Warnings that stay, with their nodes; Read
+	// are the switches whose ports were read.
+	Problems []Problem
+	Read     map[ib.GUID]bool
 	// Flapping are messages on links that went down too often: those between switches are
 	// left out from now on.
 	Flapping []string
@@ -87,6 +98,7 @@ func (d *Discovery) Result() *Result {
 	res.Fabric = f
 	res.Unknown = make([]bool, len(f.Nodes))
 	res.PKeys = make([][]ib.PKey, len(f.Ports))
+	res.Read = map[ib.GUID]bool{}
 	at := make([]int32, len(d.nodes))
 	for i := range d.nodes {
 		x := &d.nodes[i]
@@ -97,6 +109,9 @@ func (d *Discovery) Result() *Result {
 			continue
 		}
 		res.Unknown[at[i]] = x.unknown
+		if d.rereads(int32(i)) {
+			res.Read[x.ni.NodeGUID] = true
+		}
 		for p := range x.ports.n {
 			if q := f.Port(at[i], uint8(p)); q != fabric.None {
 				res.PKeys[q] = x.ports.get(p).pkeys
@@ -144,7 +159,7 @@ func (d *Discovery) build() *fabric.Fabric {
 			Base: x.ni.BaseVersion, Class: x.ni.ClassVersion, DeviceID: x.ni.DeviceID, PKeyCap: x.ni.PartitionCap, VendorID: x.ni.VendorID,
 			Revision: x.ni.Revision, Desc: x.desc, Path: x.path, Entry: x.entry, NoExtendedSpeeds: x.noExtSpeeds})
 		if err != nil {
-			d.warn("%v", err)
+			d.lasting(-1, "%v", err)
 			continue
 		}
 		num[i] = n
@@ -170,7 +185,7 @@ func (d *Discovery) build() *fabric.Fabric {
 				continue
 			}
 			if err := b.Link(num[i], uint8(p), num[q.peer], q.peerP); err != nil {
-				d.warn("%v", err)
+				d.lasting(-1, "%v", err)
 			}
 		}
 	}

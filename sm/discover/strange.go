@@ -34,7 +34,6 @@ func (d *Discovery) named(i int32, p uint8, ni *mad.NodeInfo) bool {
 	}
 	x := &d.nodes[i]
 	d.res.SilentAt = append(d.res.SilentAt, x.ni.NodeGUID)
-	const most = 1000 // as of the warnings
 	if len(d.nameless) < most {
 		d.nameless = append(d.nameless, nameless{i, p, *ni})
 	}
@@ -63,9 +62,9 @@ func (d *Discovery) reportNameless() {
 			seen[a.ni.LocalPortNum] = true
 			places = append(places, place(&a))
 		}
-		const most = 4
-		if n := len(places) - most; n > 0 {
-			places = append(places[:most], fmt.Sprintf("%d more ports", n))
+		const few = 4
+		if n := len(places) - few; n > 0 {
+			places = append(places[:few], fmt.Sprintf("%d more ports", n))
 		}
 		node, what, behind := "node", "node", ""
 		if first.ni.NodeGUID != 0 {
@@ -75,8 +74,10 @@ func (d *Discovery) reportNameless() {
 			node, behind = "switch", " with what is behind it alone"
 		}
 		path := PathString(smp.PathTo(d.nodes[first.node].path, first.port))
-		d.res.Silent = append(d.res.Silent, fmt.Sprintf("the %s at %s, path %s, has %s GUID 0 and is left out%s; write its GUIDs with its "+
-			"firmware tool, %s", node, strings.Join(places, ", "), path, what, behind, again))
+		msg := fmt.Sprintf("the %s at %s, path %s, has %s GUID 0 and is left out%s; write its GUIDs with its firmware tool, %s",
+			node, strings.Join(places, ", "), path, what, behind, again)
+		d.res.Silent = append(d.res.Silent, msg)
+		d.keep(first.node, msg, false)
 	}
 	d.nameless = nil
 }
@@ -120,6 +121,7 @@ func (d *Discovery) samePort(f *fabric.Fabric) (changed bool) {
 		d.unlink(o.peer, o.peerP)
 		d.res.SilentAt = append(d.res.SilentAt, d.nodes[o.peer].ni.NodeGUID)
 		d.res.Duplicates = append(d.res.Duplicates, dup)
+		d.keep(o.peer, dup.String(), false)
 		changed = true
 	}
 	return changed
@@ -133,7 +135,7 @@ func (d *Discovery) ownGUID(i int32) bool {
 		if q.guid == 0 {
 			why = "which is none"
 		}
-		d.warn("the switch at %s, path %s, has port GUID %v, %s; its node GUID is used instead: write its GUIDs with its firmware tool, %s",
+		d.lasting(i, "the switch at %s, path %s, has port GUID %v, %s; its node GUID is used instead: write its GUIDs with its firmware tool, %s",
 			d.cabled(i, 0), PathString(x.path), q.guid, why, again)
 		q.guid = x.ni.NodeGUID
 		return true
@@ -248,8 +250,8 @@ func (d *Discovery) reportChanging() {
 			continue
 		}
 		said[c.node] = true
-		d.warn("the switch at %s, path %s, changes its node GUID: it has shown %v and %v; it is used as %v: restart it or write its GUIDs "+
-			"with its firmware tool, %s", d.cabled(c.node, 0), PathString(x.path), c.was, c.other, x.ni.NodeGUID, again)
+		d.lasting(c.node, "the switch at %s, path %s, changes its node GUID: it has shown %v and %v; it is used as %v: restart it or "+
+			"write its GUIDs with its firmware tool, %s", d.cabled(c.node, 0), PathString(x.path), c.was, c.other, x.ni.NodeGUID, again)
 	}
 	d.twoGUIDs, d.replaced = nil, nil
 }

@@ -114,16 +114,16 @@ type sweeps struct {
 	// reregister asks all clients to register again: set where this manager
 	// becomes master, cleared when a sweep has asked them.
 	reregister bool
-	parts      discover.Parts   // links behind which is more than is walked at once
-	flaps      discover.Flaps   // links that go down too often
-	scope      map[ib.GUID]bool // nodes that the sweep reads, nil for all
-	failedAt   []ib.GUID        // nodes that did not answer, or refused something
-	problems   []string         // what walks could not make sense of, since the last one of all
-	failures   int              // sweeps in a row with such
-	retryAt    time.Time        // when they are read again, 0 for never
-	fruitless  int              // sweeps in a row that changed nothing
-	quietUntil time.Time        // before that no event leads to a sweep
-	disturbed  time.Time        // when another manager's traces were last found
+	parts      discover.Parts     // links behind which is more than is walked at once
+	flaps      discover.Flaps     // links that go down too often
+	scope      map[ib.GUID]bool   // nodes that the sweep reads, nil for all
+	failedAt   []ib.GUID          // nodes that did not answer, or refused something
+	problems   []discover.Problem // what walks could not make sense of
+	failures   int                // sweeps in a row with such
+	retryAt    time.Time          // when they are read again, 0 for never
+	fruitless  int                // sweeps in a row that changed nothing
+	quietUntil time.Time          // before that no event leads to a sweep
+	disturbed  time.Time          // when another manager's traces were last found
 }
 
 // programmed is the known state of the subnet and the wanted one.

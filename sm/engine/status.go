@@ -114,7 +114,9 @@ func (s *Subnet) publish() {
 		x.Others = append(x.Others, s.manager(p))
 	}
 	if f := s.prog.shown; f != nil && s.elect.State() == mad.SMMaster {
-		x.Problems = s.sweeps.problems
+		for _, p := range s.sweeps.problems {
+			x.Problems = append(x.Problems, p.Text)
+		}
 		x.Fabric = s.cfg.Names.Apply(f)
 		x.Nodes, x.Switches, x.EndPorts, x.Links = len(f.Nodes), len(f.Switches), len(f.EndPorts), s.sweeps.last.Links
 		x.Groups = s.served.admin.NumGroups()

@@ -112,19 +112,24 @@ func (w *sweep) configure(ctx context.Context, res *discover.Result) error {
 // problemsMost bounds the problems of discovery that are kept for the status.
 const problemsMost = 32
 
-// note keeps what a walk could not make sense of, and of a walk of a part what it adds.
+// note keeps the problems that a walk found at nodes that are there. One of a part keeps
+// those of other nodes, and of its own those that it would not find again.
 func (s *sweeps) note(res *discover.Result) {
-	if s.scope == nil {
-		s.problems = nil
-	}
-	found := slices.Clone(res.Warnings)
-	for _, d := range res.Duplicates {
-		found = append(found, d.String())
-	}
-	for _, p := range found {
-		if len(s.problems) < problemsMost && !slices.Contains(s.problems, p) {
-			s.problems = append(slices.Clip(s.problems), p) // published ones do not change
+	was := s.problems
+	s.problems = nil
+	add := func(p discover.Problem) {
+		if len(s.problems) < problemsMost && (p.At == 0 || res.Fabric.NodeByGUID(p.At) != fabric.None) &&
+			!slices.ContainsFunc(s.problems, func(o discover.Problem) bool { return o.Text == p.Text }) {
+			s.problems = append(s.problems, p)
 		}
+	}
+	for _, p := range was {
+		if s.scope != nil && (p.Lasts || !res.Read[p.At] && !s.scope[p.At]) {
+			add(p)
+		}
+	}
+	for _, p := range res.Problems {
+		add(p)
 	}
 }
 

@@ -23,8 +23,8 @@ import (
 func (a *app) reloadCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "reload", Short: "read the unit files again and apply what changed", Args: cobra.NoArgs,
-		Long: "Reads all unit files again. Only links whose unit or drop-ins changed are reconfigured, and those of which another " +
-			"program changed a sysctl that a unit sets. `ibnetctl plan` shows the changes beforehand.",
+		Long: "Reads all unit files again. Reconfigures only links whose unit or drop-ins changed, and links on which another " +
+			"program changed a sysctl that a unit sets. ibnetctl plan shows the changes beforehand.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c, err := connect(cmd.Context()); err == nil {
 				c.close()
@@ -63,7 +63,7 @@ func (a *app) reconfigureCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "reconfigure LINK...", Short: "apply the unit of a link again", Args: cobra.MinimumNArgs(1),
 		Long: "Compares each named link with its unit again and applies every difference at once, without waiting for a " +
-			"retry delay. Exits 1 if a link that is named has no unit or is left alone. " + patternHelp + ".",
+			"retry delay. Exits 1 if no unit is applied to a named link. " + patternHelp + ".",
 		ValidArgsFunction: a.completeLinks,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withDaemon(cmd.Context(), func(c *client) error {
@@ -104,8 +104,9 @@ func notApplied(d *api.Description, names []string) (errs []error) {
 func (a *app) renewCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "renew LINK...", Short: "ask the DHCP servers of a link again", Args: cobra.MinimumNArgs(1),
-		Long: "Sends a request to the DHCP servers of each named link now, to renew its lease or to get one. The links have DHCP= " +
-			"in [Network] of their units, or a router has requested DHCPv6. `ibnetctl status LINK` shows the lease. " + patternHelp + ".",
+		Long: "Sends a request to the DHCP servers of each named link now, to renew its lease or to get one. It is for links " +
+			"with DHCP= in [Network] of their units, and for those where a router requests DHCPv6. ibnetctl status LINK shows " +
+			"the lease. " + patternHelp + ".",
 		ValidArgsFunction: a.completeLinks,
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.eachLink(cmd, "Renew", args) },
 	}
@@ -138,7 +139,7 @@ func (a *app) upDownCmd(up bool) *cobra.Command {
 	return &cobra.Command{
 		Use: word + " LINK...", Short: "bring links " + word, Args: cobra.MinimumNArgs(1),
 		Long: "Brings the named links " + word + " and keeps them in that state until the next " +
-			map[bool]string{true: "`ibnetctl down`", false: "`ibnetctl up`"}[up] +
+			map[bool]string{true: "ibnetctl down", false: "ibnetctl up"}[up] +
 			", restart of the daemon, or change of ActivationPolicy= in the unit. " + patternHelp + ".",
 		ValidArgsFunction: a.completeLinks,
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.eachLink(cmd, method, args) },
@@ -150,6 +151,7 @@ var logLevels = []string{"debug", "info", "warn", "error"}
 func (a *app) logLevelCmd() *cobra.Command {
 	return &cobra.Command{
 		Use: "log-level [debug|info|warn|error]", Short: "show or set the daemon's log level", Args: cobra.MaximumNArgs(1),
+		Long:      "Prints the log level of the daemon, or sets it until the daemon restarts.",
 		ValidArgs: logLevels,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 && !slices.Contains(logLevels, args[0]) {
@@ -182,12 +184,13 @@ one of higher priority is master.`,
 		&cobra.Command{
 			Use: "status [PORT...]", Short: "subnet manager of each port, whether this host runs it, and why",
 			Long: `Prints for each InfiniBand port the phase of its subnet manager and the reason.
-The phases are those of the property Phase in org.ibnetwork1(5), and unknown
-where the daemon does not answer on the bus: a subnet manager that it started may
-still run. Of a port named, or with --json, the routes of an ibnetsm on it that is
-master follow, for root and the group ibnetsm: the engine, how many pairs of hosts use
-the busiest link between switches, how many must at best, and why it is not ftree if
-that is far from it.`,
+The phases are those of the property Phase in org.ibnetwork1(5), or unknown if the
+daemon does not answer on the bus: a subnet manager that it started may still run.
+
+For named ports, and with --json, root and the group ibnetsm also get the routes of an
+ibnetsm that is master there: the engine, how many pairs of hosts use the busiest link
+between switches, how many would at best, and, if that is far from the best, why the
+engine is not ftree.`,
 			Annotations:       map[string]string{paged: "yes"},
 			ValidArgsFunction: a.completePorts,
 			RunE: func(cmd *cobra.Command, args []string) error {
@@ -236,8 +239,8 @@ that is far from it.`,
 		a.smStartCmd(),
 		&cobra.Command{
 			Use: "stop PORT", Short: "stop the subnet manager on a port and keep it stopped", Args: cobra.ExactArgs(1),
-			Long: "Stops the subnet manager on the port. If a unit manages the port, it stays stopped until `ibnetctl sm " +
-				"start`, which returns the port to its unit.",
+			Long: "Stops the subnet manager on the port. If a unit manages the port, it stays stopped until ibnetctl sm " +
+				"start, which returns the port to its unit.",
 			ValidArgsFunction: one(a.completePorts),
 			RunE: func(cmd *cobra.Command, args []string) error {
 				return a.withDaemon(cmd.Context(), func(c *client) error {

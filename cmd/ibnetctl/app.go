@@ -222,9 +222,9 @@ also by the name of its link.`,
 	f.BoolVar(&a.noBus, "no-bus", false, "do not query the daemon, read the system directly")
 	f.StringVar(&a.recorded, "report", "", "show the host recorded in `FILE` (ibnetctl report) in place of this one")
 	root.AddGroup(
-		&cobra.Group{ID: "see", Title: "See:"},
+		&cobra.Group{ID: "see", Title: "Show:"},
 		&cobra.Group{ID: "units", Title: "Unit files:"},
-		&cobra.Group{ID: "act", Title: "Act:"},
+		&cobra.Group{ID: "act", Title: "Control:"},
 	)
 	add := func(group string, cmds ...*cobra.Command) {
 		for _, c := range cmds {

@@ -25,7 +25,8 @@ manager, interface, partition, multicast group, mode, MTU, address. It stops at
 the first problem of a port and prints the command to run next. Errors in unit
 files are printed first, bonds last. A bond that could not fail over, a bond whose
 slaves are all on one switch, and a daemon that is not running are notes; so is a
-link that a unit has in another network namespace, where not all can be checked.
+link that its unit moved to another network namespace, where not everything can be
+checked.
 
 A port or link without a unit counts as blocked only if it is in use, if it is
 named, or with --all. Such a port without a cable, and such a link that is down,

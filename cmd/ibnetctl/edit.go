@@ -46,8 +46,8 @@ func (a *app) editCmd() *cobra.Command {
 		Use: "edit NAME", Short: "edit a unit file, check it, apply it", Args: cobra.ExactArgs(1),
 		Long: `Opens the unit in $VISUAL or $EDITOR. A new unit starts from a template; one that
 a package installed is copied to /etc first. The result is checked, and what it
-would change is shown, before it is installed, after a confirmation on a terminal
-(elsewhere only if there are problems). A running daemon is reloaded.`,
+would change is shown. On a terminal it is installed after a confirmation; elsewhere
+it is installed at once unless there are problems. A running daemon is reloaded.`,
 		ValidArgsFunction: one(a.completeUnits),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := unitName(args[0])

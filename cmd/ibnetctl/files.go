@@ -335,8 +335,8 @@ func (a *app) reloadIfRunning(ctx context.Context) error {
 
 func (a *app) maskCmd(mask bool) *cobra.Command {
 	word, short := "mask", "hide a unit"
-	long := "Creates a link to /dev/null in /etc/systemd/network (with --runtime in /run) that hides the unit of that name. For " +
-		"units of packages; ibnetctl disable also switches off those in /etc. NAME is the name of a unit file, or of a link for the " +
+	long := "Creates a link to /dev/null in /etc/systemd/network (with --runtime in /run) that hides the unit of that name. It is " +
+		"for units of packages; ibnetctl disable also switches off those in /etc. NAME is the name of a unit file, or of a link for the " +
 		"unit that applies to it."
 	if !mask {
 		word, short, long = "unmask", "undo mask", "Removes the links to /dev/null that mask created."

@@ -239,13 +239,13 @@ everything that was not converted, with the reason. Without FILEs the standard
 places are read.
 
 Lines that a tool reads for all links (NetworkManager.conf, networkd.conf, wicked's
-/etc/sysconfig/network/dhcp) count for a link whose own file does not have them.
+/etc/sysconfig/network/dhcp) apply to a link whose own file does not have them.
 
 Every line is accounted for: it is in a unit, or listed as not converted, or needs
 no setting (--lines lists those too). Backups such as ifcfg-ib0.bak are listed, not
 read. If two files configure one link, the one that their tool would use is
 converted and the settings of the others are listed with the rule that decided.
-Among NetworkManager's profiles that is autoconnect, then autoconnect-priority,
+For NetworkManager's profiles the rule is autoconnect, then autoconnect-priority,
 then /var/lib/NetworkManager/timestamps. A link of /etc/network/interfaces is
 imported from there, unless NetworkManager.conf has managed=true in [ifupdown].
 What a tool rejects as a whole, such as a NetworkManager profile without
@@ -254,15 +254,16 @@ transport-mode=, is listed and not converted.
 A bond of IPoIB links in mode active-backup becomes a unit with its addresses, and
 [Bond] with its options in the units of its ports. Other bonds are listed.
 
-A unit is named after its link: 10-ib0.ibnetwork. One for links by hardware
-address or pattern is 20-..., one for all IPoIB links 90-infiniband.ibnetwork, one
-for the type of a port 05-port-... or 95-port-.... A .network file keeps its name:
+A unit is named after its link: 10-ib0.ibnetwork. A unit for links by
+hardware address or pattern is 20-..., one for all IPoIB links is
+90-infiniband.ibnetwork, and one for the type of a port is 05-port-... or
+95-port-.... A .network file keeps its name:
 20-ib0.network gives 20-ib0.ibnetwork, so that the units apply in the same order.
 
 Files of the other tool are not changed; --write writes the units to
-/etc/systemd/network. The exit status is 0 if a unit results, also if lines are
-listed: files of Ethernet links and backups are among them on most hosts. What is
-listed is "left" of --json, and --check reports whether a link would lose anything.
+/etc/systemd/network. The exit status is 0 if a unit results, even if lines are
+listed: files of Ethernet links and backups are among them on most hosts. --json has
+what is listed as "left", and --check reports whether a link would lose anything.
 
 --check writes nothing and compares the running system, as the other tool
 configured it, with the imported units. For each link it prints what the unit would

@@ -210,8 +210,8 @@ func (a *app) logsCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "logs [LINK|PORT]", Short: "show the log of the daemon and the subnet managers", Args: cobra.MaximumNArgs(1),
 		Long: `Prints the journal of ibnetworkd.service and of the subnet managers that it runs,
-of this boot. With the name of a link or port, or a shell pattern such as 'ib*',
-only messages about it: the daemon's and the kernel's messages that name it, and
+since this boot. With the name of a link or port, or a shell pattern such as 'ib*',
+it prints only messages about it: the daemon's and the kernel's messages that name it, and
 the log of the subnet manager on its port.`,
 		Annotations:       map[string]string{paged: "unless follow"},
 		ValidArgsFunction: one(a.completeBoth),
@@ -282,8 +282,8 @@ the log of the subnet manager on its port.`,
 	}
 	f := c.Flags()
 	f.BoolVarP(&follow, "follow", "f", false, "print new entries as they are logged")
-	f.StringVarP(&lines, "lines", "n", "200", "the last `N` entries, or all")
-	f.StringVar(&since, "since", "", "from `TIME` on, in journalctl's format")
+	f.StringVarP(&lines, "lines", "n", "200", "print the last `N` entries, or all")
+	f.StringVar(&since, "since", "", "print entries since `TIME`, in journalctl's format")
 	f.BoolVar(&allBoots, "all-boots", false, "include earlier boots")
 	return c
 }

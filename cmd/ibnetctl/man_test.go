@@ -3,6 +3,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -11,6 +12,9 @@ import (
 )
 
 var update = flag.Bool("update", false, "write generated and golden files")
+
+// tagged is an entry of a list in a help text: a word, and what it stands for.
+var tagged = regexp.MustCompile(`(?m)^  (\S+) {2,}(.*(?:\n {4,}.*)*)$`)
 
 func roff(s string) string {
 	var out []string
@@ -24,7 +28,10 @@ func roff(s string) string {
 		}
 		out = append(out, line)
 	}
-	return strings.Join(out, "\n")
+	return tagged.ReplaceAllStringFunc(strings.Join(out, "\n"), func(entry string) string {
+		word, text, _ := strings.Cut(strings.TrimSpace(entry), " ")
+		return ".RS\n.TP 10\n.B " + word + "\n" + strings.Join(strings.Fields(text), " ") + "\n.RE"
+	})
 }
 
 func manFlags(b *strings.Builder, fs *pflag.FlagSet) {

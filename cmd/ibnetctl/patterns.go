@@ -11,7 +11,7 @@ import (
 )
 
 // patternHelp is what commands that take names say of patterns.
-const patternHelp = "A name may be a shell pattern such as 'ib*', which matches the links that `ibnetctl list` shows"
+const patternHelp = "A name may be a shell pattern such as 'ib*', which matches the links that ibnetctl list shows"
 
 // isPattern reports whether an argument is a shell pattern.
 func isPattern(s string) bool { return strings.ContainsAny(s, "*?[") }

@@ -250,12 +250,13 @@ edit when it is saved, so it may be applying this plan already; ibnetctl edit an
 ibnetctl try show the plan of a file before it is installed. With --from, the plan is
 for a recorded system (ibnetctl capture).
 
-With --hosts, it prints which addresses the unit files give each host of a list, and
-which two of them would share. A line of FILE is the name of a host and what is known
+With --hosts, it prints the addresses that the unit files give each host of a list, and
+those that two hosts would share. A line of FILE is the name of a host and what is known
 of it: LINK, LINK=GUID or GUID for a link to plan for, LINK=ADDRESS/LENGTH for the
-address of a link that others are derived from. A key of [Match] that the list does not
-answer, such as Type=, is named, and the units that govern otherwise follow. Links with [Bond] bring a
-line for the bond. Exits 1 if an address is missing or not unique, or a line is wrong.`,
+address of a link that others are derived from. If a unit applies only under a key of
+[Match] that the list does not answer, such as Type=, the key is named, and the unit
+that applies otherwise follows. Links with [Bond] add a line for the bond. Exits 1 if an
+address is missing or not unique, or a line is wrong.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if list != "" {
 				if from != "" || a.recorded != "" {

@@ -74,16 +74,15 @@ func (a *app) reportCmd() *cobra.Command {
 	var plain bool
 	c := &cobra.Command{
 		Use: "report [FILE]", Short: "write an archive for a bug report", Args: cobra.MaximumNArgs(1),
-		Long: `Writes an archive (FILE, or ibnetwork-report-DATE.tar.gz here; - for standard
-output) of what the daemon sees on this host: the capture that plan and diagnose
-work on, what the daemon says, answers of RDMA netlink, DCB, devlink and drivers,
-sysfs, udev and module settings of RDMA devices and of interfaces, the unit files,
-and the journal of the daemon and the subnet managers. The file report.txt in it
-lists everything that it holds and everything that was left out.
+		Long: `Writes an archive of what the daemon reads on this host, to FILE or to
+ibnetwork-report-DATE.tar.gz in the current directory (- for standard output): the
+capture that plan and diagnose work on, the daemon's own report, answers of RDMA
+netlink, DCB, devlink and drivers, sysfs, udev and module settings of RDMA devices and
+of interfaces, the unit files, and the journal of the daemon and the subnet managers.
+Its file report.txt lists everything that it contains and everything that was left out.
 
-IP addresses, GUIDs, hardware addresses and the host's name are replaced by
-others, equal ones always by the same one. With --plain they stay. Read the
-archive before you send it.
+IP addresses, GUIDs, hardware addresses and the host's name are replaced, equal ones
+by equal ones, unless --plain is given. Read the archive before you send it.
 
 Other commands show an archive, or the directory it is unpacked to, in place of
 this host: ibnetctl --report FILE status.`,

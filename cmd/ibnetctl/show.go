@@ -45,7 +45,7 @@ func (a *app) listCmd() *cobra.Command {
 		Use: "list [LINK...]", Short: "list links, one per line",
 		Annotations: map[string]string{paged: "yes"},
 		Long: "Lists the links that ibnetworkd handles: IPoIB interfaces, interfaces on RDMA ports, and those that a unit " +
-			"matches. With --all, every interface of the host. A LINK may be a shell pattern such as 'ib*'.",
+			"matches. --all lists every interface of the host. A LINK may be a shell pattern such as 'ib*'.",
 		ValidArgsFunction: a.completeSeen,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			d, err := a.describe(cmd.Context())
@@ -234,15 +234,15 @@ func (a *app) statusCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "status [LINK|PORT...]", Short: "show actual and wanted settings, and why they differ",
 		Annotations: map[string]string{paged: "yes"},
-		Long: `Without arguments: all links, ports and subnet managers at a glance.
-With the name of a link (ib0) or port (mlx5_0/1): all details. For each setting
-that differs from the unit, the reason and the next step are shown. A name may be a
+		Long: `Prints all links, ports and subnet managers at a glance, or all details of the
+named links (ib0) and ports (mlx5_0/1). For each setting that differs from the
+unit, the reason and the next step are shown. A name may be a
 shell pattern such as 'ib*' or 'mlx5_*', which matches ports and the links that
 ibnetctl list shows.
 
-With --stats: what the kernel and the adapter have counted for each link and port,
-packets and bytes, and of all other counters those that are not 0. For links in
-other network namespaces, the command that shows their counters.`,
+With --stats it prints what the kernel and the adapter have counted for each link and
+port: packets and bytes, and the other counters that are not 0. For a link in another
+network namespace it prints the command that shows its counters.`,
 		ValidArgsFunction: a.completeBoth,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if stats && a.recorded != "" {

@@ -27,12 +27,12 @@ switch it prints those that are drained, as ibnetsm status does.
 Adapters on the switch stay reachable over its links to one neighbour, and are
 listed: they lose the subnet when the switch goes off. A switch that alone leads
 to others cannot be drained and stays in the routes; what it leads to is listed,
-and the exit status is 1. What routes will be like: ibnetctl sm whatif --drain SWITCH.
+and the exit status is 1. ibnetctl sm whatif --drain SWITCH shows the effect on routes.
 
 Only root and the group ibnetsm may drain a switch, on the host of the master. The
 switch stays drained over sweeps, restarts and takeovers by a standby that has a copy
-of what hosts registered, see ibnetsm(8). Beside any other standby, run the same
-command with the GUID on its host, too. opensm has no equivalent.`,
+of what hosts registered, see ibnetsm(8). For any other standby, run the same
+command with the GUID on its host too. opensm has no equivalent.`,
 	})
 }
 

@@ -17,10 +17,10 @@ import (
 )
 
 // nodeHelp is the paragraph of help texts about names of nodes.
-const nodeHelp = `A node is named as in ibnetctl sm topology, by the first word of that (the host),
-by another word of it if only one node has that (ibsw01 of "MF0;ibsw01:MQM8700/U1"), by
-a GUID of the node or a port, also without 0x, or by a LID; a port of it follows in
-brackets, as in "node01 mlx5_0[1]".`
+const nodeHelp = `A node is named as in ibnetctl sm topology, by the first word of that name (the host),
+by another word of it if no other node has that word (ibsw01 of "MF0;ibsw01:MQM8700/U1"),
+by a GUID of the node or of a port, with or without 0x, or by a LID. A port of it follows
+in brackets, as in "node01 mlx5_0[1]".`
 
 func (a *app) smExplainCmd() *cobra.Command {
 	var o routesOptions
@@ -37,8 +37,8 @@ The tables are those of the switches, read from a port of this host with subnet
 management packets, which needs root. With --file they are computed as ibnetsm
 would; states and MTUs are not in such a file. The engine and the hints for routes
 are those that the ibnetsm on this host reports, if it is the master. A file that is
-given replaces its list of that kind and leaves the others. Where another is the
-master, its hints are not known but for those that are given.
+given replaces its list of that kind and leaves the others. If another host runs the
+master, only the hints that are given are known.
 
 ` + nodeHelp,
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, s string) ([]string, cobra.ShellCompDirective) {

@@ -27,23 +27,22 @@ func (a *app) smWhatIfCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "whatif", Short: "print what cut cables, nodes that are off and drained switches would change", Args: cobra.NoArgs,
 		Annotations: map[string]string{paged: "yes"},
-		Long: `Computes the forwarding tables for the fabric without some cables and nodes, or with
-routes that avoid some switches as after ibnetctl sm drain, as ibnetsm would from the
-tables in force, and compares: the engine, the busiest link in flows (ordered pairs of
-hosts, more on slower links), credit loops, the paths that move or get another service
-level, the hosts that are asked to register again for that, the hosts that cannot be
-reached any more, and what is to be written to switches and hosts for it; what the
-manager reads is not counted. Nothing is changed.
+		Long: `Computes the forwarding tables that ibnetsm would compute from the tables in force
+if some cables were removed, nodes off, or switches drained (ibnetctl sm drain),
+and compares both: the engine, the busiest link in flows (ordered pairs of hosts, more
+on slower links), credit loops, the paths that move or get another service level, the
+hosts that have to register again because of that, the hosts that become unreachable,
+and the writes to switches and hosts; reads are not counted. Nothing is changed.
 
-The exit status is 1 if more is lost than was named: hosts that are not off cannot be
-reached, or a credit loop appears; and if a switch cannot be drained.
+The exit status is 1 if more is lost than was named: a host that is not off becomes
+unreachable, or a credit loop appears. It is also 1 if a switch cannot be drained.
 
 The tables in force are those of the switches, read from a port of this host with
 subnet management packets, which needs root. With --file they are computed. Hints for
 routes are those that the ibnetsm on this host reports, if it is the master. A file
 that is given replaces its list of that kind and leaves the others, and --qos=false
-counts too. Where another is the master, its hints and drained switches are not known
-but for those that are given.
+counts too. If another host runs the master, only the hints and drained switches that
+are given are known.
 
 ` + nodeHelp + ` The name of a host means all its adapters. Each option can be given
 several times.`,
@@ -62,9 +61,9 @@ several times.`,
 		},
 	}
 	f := c.Flags()
-	f.StringArrayVar(&x.cut, "cut", nil, "without the cable at `NODE[PORT]`")
-	f.StringArrayVar(&x.off, "off", nil, "without `NODE`")
-	f.StringArrayVar(&x.drain, "drain", nil, "with routes that avoid `SWITCH`")
+	f.StringArrayVar(&x.cut, "cut", nil, "suppose that the cable at `NODE[PORT]` is removed")
+	f.StringArrayVar(&x.off, "off", nil, "suppose that `NODE` is off")
+	f.StringArrayVar(&x.drain, "drain", nil, "suppose that `SWITCH` is drained")
 	o.flags(a, c)
 	_ = c.RegisterFlagCompletionFunc("cut", o.completeNodes)
 	_ = c.RegisterFlagCompletionFunc("off", o.completeNodes)

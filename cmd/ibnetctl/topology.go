@@ -24,18 +24,20 @@ func (a *app) topologyCmd() *cobra.Command {
 connected to. It reads what the subnet administrator of the port (the first
 InfiniBand one with a link by default) has: the state after its last sweep. Where
 no administrator answers, or it does not report all that is connected, or with
---walk, packets go by directed routes from switch to switch instead, which needs
-no subnet manager and takes longer; the output says so. It only reads, and needs
-root.
+--walk, the fabric is discovered by directed routes from switch to switch instead,
+which needs no subnet manager and takes longer; the output shows that. It only reads,
+and needs root.
 
 --bad prints only links that are not Active, those that are narrower or slower than
 both ends support or than most links of their kind, and those with errors. Error
 counters are read with --bad only, from each port, for ten seconds at most; ports
 that do not answer are named as not checked. A counter is an error above the
 values in error_thresholds of infiniband-diags: 10, or 100 for discards, remote
-physical, constraint and VL15 errors. --svg prints a drawing that scales to the window: meshes and tori
-as grids, fat-trees of three levels as pods, adapters as counts if there are more
-than 200, and in the largest fabrics rows of switches as counts.`,
+physical, constraint and VL15 errors.
+
+--svg prints a drawing that scales to the window: meshes and tori as grids, fat-trees
+of three levels as pods, adapters as counts if there are more than 200, and in the
+largest fabrics rows of switches as counts.`,
 		ValidArgsFunction: one(a.completePorts),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(a.json); err != nil {

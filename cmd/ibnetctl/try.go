@@ -75,9 +75,9 @@ func (a *app) tryCmd() *cobra.Command {
 	c := &cobra.Command{
 		Use: "try FILE...", Short: "apply unit files, and revert them unless confirmed in time",
 		Long: `Shows what the unit FILEs would change, copies them into /etc/systemd/network,
-reloads, and asks for a confirmation. Without one in time the previous files are
-restored and applied: if a mistake cuts you off the machine, wait. A separate
-process restores them, also when this one is killed or the terminal is gone.`,
+reloads, and asks for a confirmation. If none is given in time, the previous files
+are restored and applied: if a mistake cuts you off the machine, wait. A separate
+process restores them, even if ibnetctl is killed or the terminal is closed.`,
 		ValidArgsFunction: cobra.FixedCompletions([]string{"ibnetwork"}, cobra.ShellCompDirectiveFilterFileExt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if rollback != "" {

@@ -87,7 +87,7 @@ An InfiniBand link is online when its port is Active, the broadcast group is
 joined, its address is set and the port's GID table contains the GID of its
 hardware address; a RoCE link when that table contains a GID of it. Whether a link
 in another network namespace is online cannot be checked: it never is. At the
-timeout the reason for each missing link is printed, and the exit code is 6.`,
+timeout the reason for each missing link is printed, and the exit status is 6.`,
 		ValidArgsFunction: a.completeSeen,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("interface") && len(ifaces) == 0 {

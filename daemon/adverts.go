@@ -143,7 +143,6 @@ func (o *Observer) Adverts() EventSource {
 // sent again.
 type repeated struct{ EventSocket }
 
-// Take implements EventSocket.
 func (r repeated) Take(s *Scope) (bool, error) {
 	_, err := r.EventSocket.Take(s)
 	return false, err

@@ -193,7 +193,6 @@ type unitFS struct {
 	regular map[string]bool // names that their directory lists as regular files
 }
 
-// Open implements fs.FS.
 func (s *unitFS) Open(name string) (fs.File, error) {
 	p := filepath.Join(s.dir, name)
 	host := p
@@ -210,7 +209,6 @@ func (s *unitFS) Open(name string) (fs.File, error) {
 	return &openUnit{f: f, name: path.Base(name), r: bytes.NewReader(f.data)}, nil
 }
 
-// ReadDir implements fs.ReadDirFS.
 func (s *unitFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	es, err := s.Dir.ReadDir(name)
 	for _, e := range es {
@@ -221,7 +219,6 @@ func (s *unitFS) ReadDir(name string) ([]fs.DirEntry, error) {
 	return es, err
 }
 
-// Masked implements units.MaskFS.
 func (s *unitFS) Masked(name string) (bool, error) {
 	if s.regular[name] {
 		return false, nil

@@ -332,7 +332,6 @@ func printable(s string) string {
 	})
 }
 
-// Write implements io.Writer.
 func (s screen) Write(b []byte) (int, error) {
 	if _, err := io.WriteString(s.w, printable(string(b))); err != nil {
 		return 0, err

@@ -145,7 +145,6 @@ func (a *app) remoteEnd(host string, err error) error {
 // limited keeps the first maxRemote bytes.
 type limited struct{ bytes.Buffer }
 
-// Write implements io.Writer.
 func (l *limited) Write(b []byte) (int, error) {
 	if room := maxRemote - l.Len(); room > 0 {
 		l.Buffer.Write(b[:min(len(b), room)])

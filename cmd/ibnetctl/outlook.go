@@ -165,7 +165,6 @@ type overlay struct {
 	new  fstest.MapFS
 }
 
-// Open implements fs.FS.
 func (o overlay) Open(name string) (fs.File, error) {
 	if _, ok := o.new[name]; ok {
 		return o.new.Open(name)
@@ -177,7 +176,6 @@ func (o overlay) Open(name string) (fs.File, error) {
 	return f, nil
 }
 
-// ReadDir implements fs.ReadDirFS.
 func (o overlay) ReadDir(name string) ([]fs.DirEntry, error) {
 	old, err := fs.ReadDir(o.base, name)
 	more, merr := fs.ReadDir(o.new, name)
@@ -207,7 +205,6 @@ func (o overlay) Lstat(name string) (fs.FileInfo, error) {
 	return fi, nil
 }
 
-// ReadLink implements fs.ReadLinkFS.
 func (o overlay) ReadLink(name string) (string, error) {
 	if _, ok := o.new[name]; ok {
 		return "", &fs.PathError{Op: "readlink", Path: name, Err: fs.ErrInvalid}

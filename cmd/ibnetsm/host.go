@@ -99,7 +99,6 @@ func (h *umadHost) why(p serve.Port) (string, error) {
 	return "", nil
 }
 
-// Open implements serve.Host.
 func (h *umadHost) Open(p serve.Port) (transport.Transport, error) {
 	t, err := umad.Open(h.fs, p.Device, p.Num)
 	if err != nil {

@@ -23,39 +23,31 @@ func (b backend) Reload(ctx context.Context) error {
 	return err
 }
 
-// Reconfigure implements bus.Backend.
 func (b backend) Reconfigure(ctx context.Context, name string) error {
 	return b.daemon.Reconfigure(ctx, name)
 }
 
-// Renew implements bus.Backend.
 func (b backend) Renew(ctx context.Context, name string) error { return b.dhcp.Renew(ctx, name) }
 
-// SetAdmin implements bus.Backend.
 func (b backend) SetAdmin(ctx context.Context, name string, up bool) error {
 	return b.daemon.SetAdmin(ctx, name, up)
 }
 
-// Plan implements bus.Backend.
 func (b backend) Plan(ctx context.Context) (link.Plan, error) {
 	r, err := b.daemon.Plan(ctx)
 	return r.Plan, err
 }
 
-// StartSubnetManager implements bus.Backend.
 func (b backend) StartSubnetManager(ctx context.Context, dev string, port int) error {
 	return b.sm.Start(ctx, dev, port)
 }
 
-// StopSubnetManager implements bus.Backend.
 func (b backend) StopSubnetManager(ctx context.Context, dev string, port int) error {
 	return b.sm.Stop(ctx, dev, port)
 }
 
-// LogLevel implements bus.Backend.
 func (b backend) LogLevel() slog.Level { return b.level.Level() }
 
-// SetLogLevel implements bus.Backend.
 func (b backend) SetLogLevel(l slog.Level) { b.level.Set(l) }
 
 // publish hands what changes in the daemon to the bus and the metrics, from the first
@@ -107,7 +99,6 @@ type countingSystem struct {
 	metrics *metrics.Collector
 }
 
-// Apply implements daemon.System.
 func (s countingSystem) Apply(ctx context.Context, steps []link.Step, done func(op link.Op, err error)) {
 	s.System.Apply(ctx, steps, func(op link.Op, err error) {
 		if !errors.As(err, new(*card.InProgress)) {
@@ -117,7 +108,6 @@ func (s countingSystem) Apply(ctx context.Context, steps []link.Step, done func(
 	})
 }
 
-// Finished implements daemon.System.
 func (s countingSystem) Finished() []card.Result {
 	rs := s.System.Finished()
 	for _, r := range rs {

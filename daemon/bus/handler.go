@@ -23,7 +23,6 @@ type handler struct {
 	callers *callers // of the connection
 }
 
-// LookupObject implements dbus.Handler.
 func (h handler) LookupObject(path dbus.ObjectPath) (dbus.ServerObject, bool) {
 	return verb{handler: h, path: path}, true
 }
@@ -90,13 +89,11 @@ type verb struct {
 	iface, name string // iface is "" for any
 }
 
-// LookupInterface implements dbus.ServerObject.
 func (v verb) LookupInterface(name string) (dbus.Interface, bool) {
 	v.iface = name
 	return v, true
 }
 
-// LookupMethod implements dbus.Interface.
 func (v verb) LookupMethod(name string) (dbus.Method, bool) {
 	v.name = name
 	return v, true
@@ -202,7 +199,6 @@ func (c *caller) reserve(release func(), err error) error {
 	return err
 }
 
-// DecodeArguments implements dbus.ArgumentDecoder.
 func (v verb) DecodeArguments(conn *dbus.Conn, sender string, msg *dbus.Message, _ []any) ([]any, error) {
 	return []any{&caller{s: v.s, path: v.path, ctx: conn.Context(), conn: conn, sender: sender, msg: msg}}, nil
 }

@@ -36,7 +36,6 @@ func TimeVar(f *pflag.FlagSet, d *time.Duration, name string, def time.Duration,
 	f.Var((*span)(d), name, usage)
 }
 
-// String implements pflag.Value.
 func (s *span) String() string {
 	if *s == 0 {
 		return "0"
@@ -44,10 +43,8 @@ func (s *span) String() string {
 	return time.Duration(*s).String()
 }
 
-// Type implements pflag.Value.
 func (s *span) Type() string { return "duration" }
 
-// Set implements pflag.Value.
 func (s *span) Set(text string) error {
 	d, err := ParseTime(text)
 	if err == nil {

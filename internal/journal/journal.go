@@ -71,10 +71,8 @@ func (h *handler) dial(path string) {
 	h.fd, h.name = fd, path
 }
 
-// Enabled implements slog.Handler.
 func (h *handler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.level.Level() }
 
-// WithAttrs implements slog.Handler.
 func (h *handler) WithAttrs(a []slog.Attr) slog.Handler {
 	c := *h
 	c.attrs = slices.Concat(h.attrs, a)
@@ -84,7 +82,6 @@ func (h *handler) WithAttrs(a []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler. Groups are not used here.
 func (h *handler) WithGroup(string) slog.Handler { return h }
 
-// Handle implements slog.Handler.
 func (h *handler) Handle(_ context.Context, r slog.Record) error {
 	attrs := slices.Clone(h.attrs)
 	r.Attrs(func(a slog.Attr) bool {

@@ -96,39 +96,17 @@ const (
 // no response bit but ends a trap (IBTA 13.4.5), as the kernel treats it.
 func (m Method) IsResponse() bool { return m&MethodRespBit != 0 || m == MethodTrapRepress }
 
+var methodNames = map[Method]string{
+	MethodGet: "Get", MethodSet: "Set", MethodSend: "Send", MethodTrap: "Trap", MethodReport: "Report",
+	MethodTrapRepress: "TrapRepress", MethodGetTable: "GetTable", MethodGetTrace: "GetTraceTable",
+	MethodGetMulti: "GetMulti", MethodDelete: "Delete", MethodGetResp: "GetResp", MethodReportResp: "ReportResp",
+	MethodGetTableResp: "GetTableResp", MethodGetMultiResp: "GetMultiResp", MethodDeleteResp: "DeleteResp",
+}
+
 // String prints the method as the architecture names it.
 func (m Method) String() string {
-	switch m {
-	case MethodGet:
-		return "Get"
-	case MethodSet:
-		return "Set"
-	case MethodSend:
-		return "Send"
-	case MethodTrap:
-		return "Trap"
-	case MethodReport:
-		return "Report"
-	case MethodTrapRepress:
-		return "TrapRepress"
-	case MethodGetTable:
-		return "GetTable"
-	case MethodGetTrace:
-		return "GetTraceTable"
-	case MethodGetMulti:
-		return "GetMulti"
-	case MethodDelete:
-		return "Delete"
-	case MethodGetResp:
-		return "GetResp"
-	case MethodReportResp:
-		return "ReportResp"
-	case MethodGetTableResp:
-		return "GetTableResp"
-	case MethodGetMultiResp:
-		return "GetMultiResp"
-	case MethodDeleteResp:
-		return "DeleteResp"
+	if name, ok := methodNames[m]; ok {
+		return name
 	}
 	return fmt.Sprintf("method 0x%02x", uint8(m))
 }

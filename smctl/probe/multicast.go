@@ -36,7 +36,6 @@ func (r *readMFT) blocks(sw int) (blocks, positions int) {
 	return (n + mftBlock - 1) / mftBlock, int(r.f.Nodes[s.Node].NumPorts)/16 + 1
 }
 
-// Next implements smp.Source.
 func (r *readMFT) Next() (smp.Request, bool) {
 	for ; r.sw < len(r.f.Switches); r.sw, r.next = r.sw+1, 0 {
 		blocks, positions := r.blocks(r.sw)
@@ -51,7 +50,6 @@ func (r *readMFT) Next() (smp.Request, bool) {
 	return smp.Request{}, false
 }
 
-// Step implements smp.Source.
 func (r *readMFT) Step(a *smp.Reply) {
 	var b mad.MFTBlock
 	if !a.OK() || b.Decode(a.Data[:]) != nil {
@@ -71,7 +69,6 @@ func (r *readMFT) Step(a *smp.Reply) {
 	}
 }
 
-// Late implements smp.Source.
 func (r *readMFT) Late(uint64) {}
 
 // Multicast reads the multicast forwarding tables of the switches of a fabric that

@@ -52,7 +52,6 @@ func (s *socket) Close() error {
 	return os.NewSyscallError("close", unix.Close(fd))
 }
 
-// Send implements netlink.Socket.
 func (s *socket) Send(m netlink.Message) error { return s.SendMessages([]netlink.Message{m}) }
 
 // SendMessages implements netlink.Socket: all in one system call, numbered in order.
@@ -80,7 +79,6 @@ func appendHeader(b []byte, h netlink.Header) []byte {
 	return ne.AppendUint32(b, h.PID)
 }
 
-// Receive implements netlink.Socket.
 func (s *socket) Receive() (out []netlink.Message, err error) {
 	for m, err := range s.ReceiveIter() {
 		if err != nil {

@@ -28,7 +28,7 @@ type AddressTable struct {
 
 type tableLine struct {
 	key   string
-	pos   Position
+	pos   Place
 	addrs []Value[netip.Prefix]
 }
 
@@ -49,7 +49,7 @@ const (
 func ParseAddressTable(path, text string) *AddressTable {
 	t := &AddressTable{Path: path, Text: text, by: map[string]int{}, short: map[string]int{}, holders: map[netip.Addr]holding{}}
 	if len(text) > MaxTable {
-		t.problem(Position{File: path}, "the file is not used", "the file has more than %d MiB", MaxTable>>20)
+		t.problem(PlaceOf(Position{File: path}), "the file is not used", "the file has more than %d MiB", MaxTable>>20)
 		return t
 	}
 	n := 0
@@ -60,10 +60,10 @@ func ParseAddressTable(path, text string) *AddressTable {
 	return t
 }
 
-func (t *AddressTable) problem(pos Position, kept, format string, args ...any) {
+func (t *AddressTable) problem(pos Place, kept, format string, args ...any) {
 	switch n := len(t.Problems); {
 	case n < maxTableProblems:
-		t.Problems = append(t.Problems, Problem{Pos: pos, Severity: Warning, Message: fmt.Sprintf(format, args...), Kept: kept})
+		t.Problems = append(t.Problems, Problem{Pos: pos.Position(), Severity: Warning, Message: fmt.Sprintf(format, args...), Kept: kept})
 	case n == maxTableProblems:
 		t.Problems = append(t.Problems, Problem{Pos: Position{File: t.Path}, Severity: Warning,
 			Message: fmt.Sprintf("more than %d problems, the rest is not shown", maxTableProblems)})
@@ -82,7 +82,7 @@ func (t *AddressTable) line(n int, text string) {
 		if start == end {
 			break
 		}
-		pos := Position{t.Path, n, off + start + 1}
+		pos := PlaceOf(Position{t.Path, n, off + start + 1})
 		off += end
 		if l.key == "" {
 			key, err := tableKey(w)
@@ -91,7 +91,7 @@ func (t *AddressTable) line(n int, text string) {
 				return
 			}
 			if i, ok := t.by[key]; ok {
-				t.problem(pos, notUsedLine, "%s has a line already, line %d", ib.Clip(w), t.lines[i].pos.Line)
+				t.problem(pos, notUsedLine, "%s has a line already, line %d", ib.Clip(w), t.lines[i].pos.line)
 				return
 			}
 			l.key, l.pos = key, pos
@@ -179,7 +179,7 @@ func (t *AddressTable) Of(o *Origins) (out []Value[netip.Prefix], missing, next 
 	}
 	if i, ok := t.find(o); ok {
 		if len(t.lines[i].addrs) == 0 {
-			return nil, fmt.Sprintf("line %d has no address that can be used", t.lines[i].pos.Line), "ibnetctl verify"
+			return nil, fmt.Sprintf("line %d has no address that can be used", t.lines[i].pos.line), "ibnetctl verify"
 		}
 		return t.lines[i].addrs, "", ""
 	}
@@ -265,7 +265,7 @@ func (s *Set) WithTables(prev *Set, read func(path string) ([]byte, error)) *Set
 }
 
 // unreadTable is a table that cannot be read, with what it had.
-func unreadTable(path string, old *AddressTable, err error, pos Position) *AddressTable {
+func unreadTable(path string, old *AddressTable, err error, pos Place) *AddressTable {
 	t := AddressTable{Path: path}
 	kept := "the links get no address of it"
 	if old != nil {
@@ -275,8 +275,9 @@ func unreadTable(path string, old *AddressTable, err error, pos Position) *Addre
 		}
 	}
 	t.unread = true
-	t.Problems = []Problem{{Pos: pos, Severity: Warning, Message: fmt.Sprintf("AddressTable=%s cannot be read: %v", ib.Clip(path), cause(err)),
-		Kept: kept, Section: "Network", Key: "AddressTable"}}
+	t.Problems = []Problem{{Pos: pos.Position(), Severity: Warning,
+		Message: fmt.Sprintf("AddressTable=%s cannot be read: %v", ib.Clip(path), cause(err)), Kept: kept,
+		Section: "Network", Key: "AddressTable"}}
 	if old != nil && slices.Equal(old.Problems, t.Problems) && old.unread {
 		return old
 	}

@@ -135,7 +135,7 @@ func (p *parser) checkBondMode() {
 			"active-backup only", mode)
 		b.Mode, mode = Value[BondMode]{}, BondActiveBackup
 	}
-	not := func(key string, set bool, pos Position, modes ...BondMode) bool {
+	not := func(key string, set bool, pos Place, modes ...BondMode) bool {
 		if !set || slices.Contains(modes, mode) {
 			return false
 		}
@@ -184,7 +184,7 @@ func (p *parser) checkBond() {
 		return
 	}
 	p.checkSlave(name)
-	not := func(section string, pos Position, what string) {
+	not := func(section string, pos Place, what string) {
 		p.at(section, "").problem(pos, Warning, "it is not used",
 			"%s is on a slave of %s, but connections use the addresses of the bond: move it to a unit with [Match] Name=%s", what, name, name)
 	}

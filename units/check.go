@@ -94,7 +94,7 @@ func (p *parser) checkMatch() bool {
 	}
 	pos := u.Match.Pos
 	if !u.Match.Present {
-		pos = Position{File: u.Path, Line: 1, Column: 1}
+		pos = PlaceOf(Position{File: u.Path, Line: 1, Column: 1})
 	}
 	p.problem(pos, Error, "the file is not used",
 		"no key in [Match] says which links the unit is for; write Name=* in [Match] if it is for every link")
@@ -250,7 +250,7 @@ func (p *parser) route(x *Route, shorthand bool) bool {
 		return false
 	}
 	is6 := x.Is6()
-	clash := func(key string, pos Position, what any) bool {
+	clash := func(key string, pos Place, what any) bool {
 		p.at("Route", key).problem(pos, Warning, notUsed, "%s=%v is not of the route's family (%s)", key, what, familyName(is6))
 		return false
 	}
@@ -308,7 +308,7 @@ func (p *parser) route(x *Route, shorthand bool) bool {
 		return false
 	}
 	if p.routes == nil {
-		p.routes = map[routeID]Position{}
+		p.routes = map[routeID]Place{}
 	}
 	p.routes[id] = x.Pos
 	return true
@@ -499,7 +499,7 @@ func (p *parser) checkRoCE() {
 			"DSCP=%d means TypeOfService=%d, but TypeOfService=%d is set (%s)", r.DSCP.V, r.DSCP.V<<2, r.TypeOfService.V, r.TypeOfService.Pos)
 	}
 	total, shares := 0, false
-	seen := map[uint8]Position{}
+	seen := map[uint8]Place{}
 	keep := r.ETS[:0:0]
 	for _, e := range r.ETS {
 		if at, dup := seen[e.V.Class]; dup {
@@ -553,7 +553,7 @@ func (p *parser) checkEngine() {
 	if s.Engine.Or(EngineBuiltin) != EngineOpenSM {
 		return
 	}
-	only := func(key string, set bool, pos Position, instead string) {
+	only := func(key string, set bool, pos Place, instead string) {
 		if set {
 			p.at("SubnetManager", key).problem(pos, Warning, "it has no effect", "%s= is for Engine=builtin; opensm has %s", key, instead)
 		}

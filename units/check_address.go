@@ -38,7 +38,7 @@ func (p *parser) addressKeys(x *Address, is4 bool, bits int, a fmt.Stringer) boo
 		p.at("Address", "Peer").problem(x.Peer.Pos, Warning, notUsed, "Peer=%s and Address=%s are of different families", x.Peer.V, a)
 		return false
 	}
-	only := func(set bool, key string, pos Position, v4 bool, clear func()) {
+	only := func(set bool, key string, pos Place, v4 bool, clear func()) {
 		if set && is4 != v4 {
 			family := "IPv6"
 			if v4 {

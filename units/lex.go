@@ -28,7 +28,7 @@ const (
 
 // rawFile is one lexed file.
 type rawFile struct {
-	path     string
+	start    Place // of the file, without a line
 	sections []rawSection
 	problems []Problem
 	// refused is set by an Error: nothing of the file is used.
@@ -39,16 +39,16 @@ type rawFile struct {
 // are two rawSections.
 type rawSection struct {
 	name    string
-	pos     Position
+	pos     Place
 	assigns []assign
 	// lost is the place of the first line that is no assignment.
-	lost Position
+	lost Place
 }
 
 // assign is one line "key=value", joined over continuations, trimmed.
 type assign struct {
 	key    string
-	keyPos Position
+	keyPos Place
 	val    string
 	// parts are the places of the bytes of val; the first has off 0.
 	parts []part
@@ -58,17 +58,17 @@ type assign struct {
 type part struct{ off, line, col int }
 
 // at is the position of byte off of the value.
-func (a *assign) at(off int) Position {
+func (a *assign) at(off int) Place {
 	i := sort.Search(len(a.parts), func(i int) bool { return a.parts[i].off > off }) - 1
 	if i < 0 {
 		return a.keyPos
 	}
 	p := a.parts[i]
-	return Position{File: a.keyPos.File, Line: p.line, Column: p.col + off - p.off}
+	return a.keyPos.at(p.line, p.col+off-p.off)
 }
 
 // pos is where the value begins, or the key if the value is empty.
-func (a *assign) pos() Position {
+func (a *assign) pos() Place {
 	if a.val == "" {
 		return a.keyPos
 	}
@@ -93,7 +93,7 @@ func (l *lexer) problem(sev Severity, line, col int, kept, format string, args .
 		return
 	}
 	l.f.problems = append(l.f.problems, Problem{
-		Pos:      Position{File: l.f.path, Line: line, Column: col},
+		Pos:      l.f.start.at(line, col).Position(),
 		Severity: sev,
 		Message:  fmt.Sprintf(format, args...),
 		Kept:     kept,
@@ -106,7 +106,7 @@ func (l *lexer) problem(sev Severity, line, col int, kept, format string, args .
 // lex reads one file. The rules are those of systemd's config_parse, except
 // that positions are those of the physical line.
 func lex(path, data string) *rawFile {
-	l := &lexer{f: &rawFile{path: path}, outside: true}
+	l := &lexer{f: &rawFile{start: PlaceOf(Position{File: path})}, outside: true}
 	if len(data) > MaxFile {
 		l.problem(Error, 0, 0, notUsedFile, "%v", ErrTooLarge)
 		return l.f
@@ -249,7 +249,7 @@ func (l *lexer) logicalLine(text string, parts []part) bool {
 	}
 	raw := t[eq+1:]
 	val := strings.TrimLeft(raw, blanks)
-	a := assign{key: key, keyPos: Position{File: l.f.path, Line: line, Column: col}, val: val}
+	a := assign{key: key, keyPos: l.f.start.at(line, col), val: val}
 	if val != "" {
 		a.parts = cutParts(parts, start+eq+1+len(raw)-len(val))
 	}
@@ -265,7 +265,7 @@ func (l *lexer) lost(s *rawSection, line, col int, format string, args ...any) {
 	}
 	l.problem(Warning, line, col, kept, format, args...)
 	if !s.lost.IsValid() {
-		s.lost = Position{File: l.f.path, Line: line, Column: col}
+		s.lost = l.f.start.at(line, col)
 	}
 }
 
@@ -313,7 +313,7 @@ func (l *lexer) header(t string, line, col int) bool {
 		}
 	}
 	l.outside = false
-	l.f.sections = append(l.f.sections, rawSection{name: name, pos: Position{File: l.f.path, Line: line, Column: col}})
+	l.f.sections = append(l.f.sections, rawSection{name: name, pos: l.f.start.at(line, col)})
 	return true
 }
 

@@ -14,10 +14,10 @@ import (
 func dump(f *rawFile) string {
 	var b strings.Builder
 	for _, s := range f.sections {
-		fmt.Fprintf(&b, "%d:%d [%s]\n", s.pos.Line, s.pos.Column, s.name)
+		fmt.Fprintf(&b, "%d:%d [%s]\n", s.pos.line, s.pos.column, s.name)
 		for i := range s.assigns {
 			a := &s.assigns[i]
-			fmt.Fprintf(&b, "%d:%d %s = %d:%d %q\n", a.keyPos.Line, a.keyPos.Column, a.key, a.pos().Line, a.pos().Column, a.val)
+			fmt.Fprintf(&b, "%d:%d %s = %d:%d %q\n", a.keyPos.line, a.keyPos.column, a.key, a.pos().line, a.pos().column, a.val)
 		}
 	}
 	for _, p := range f.problems {
@@ -112,17 +112,17 @@ func checkPositions(t *testing.T, text string) {
 	for _, s := range f.sections {
 		for i := range s.assigns {
 			a := &s.assigns[i]
-			if got := lines[a.keyPos.Line-1][a.keyPos.Column-1:]; !strings.HasPrefix(a.key, got) &&
+			if got := lines[a.keyPos.line-1][a.keyPos.column-1:]; !strings.HasPrefix(a.key, got) &&
 				!strings.HasPrefix(got, a.key) && !strings.Contains(got, "\\") {
 				t.Fatalf("%q: key %q said to be at %q", text, a.key, got)
 			}
 			for off := range len(a.val) {
 				p := a.at(off)
-				line := lines[p.Line-1]
-				if p.Column < 1 || p.Column > len(line) {
+				line := lines[p.line-1]
+				if p.column < 1 || p.column > uint32(len(line)) {
 					t.Fatalf("%q: byte %d of %q is said to be at %v", text, off, a.val, p)
 				}
-				if c := line[p.Column-1]; c != a.val[off] && !(c == '\\' && a.val[off] == ' ' && p.Column == len(line)) {
+				if c := line[p.column-1]; c != a.val[off] && !(c == '\\' && a.val[off] == ' ' && p.column == uint32(len(line))) {
 					t.Fatalf("%q: byte %d of %q is %q, at %v stands %q", text, off, a.val, a.val[off], p, c)
 				}
 			}

@@ -94,7 +94,7 @@ func assemble(name, path string, files []source) (*Unit, []Problem) {
 			if s.unread {
 				// What the drop-in would keep the unit away from is not known.
 				p.problems[len(p.problems)-1].Kept += ", and " + matchesNothing
-				u.Match.addInvalid("", s.bad.Pos)
+				u.Match.addInvalid("", PlaceOf(s.bad.Pos))
 			}
 			continue
 		}
@@ -109,7 +109,7 @@ func assemble(name, path string, files []source) (*Unit, []Problem) {
 		} else if hasMatch(s.file.Text) {
 			// What the drop-in would keep the unit away from is not known.
 			p.problems[len(p.problems)-1].Kept += ", and " + matchesNothing
-			u.Match.addInvalid("", p.problems[len(p.problems)-1].Pos)
+			u.Match.addInvalid("", PlaceOf(p.problems[len(p.problems)-1].Pos))
 		}
 	}
 	if usable {

@@ -107,7 +107,7 @@ func parseGroupMember(s string) (GroupMember, error) {
 // nextHop checks a section by itself and against those before it, of which the kernel
 // has one for each ID.
 func (p *parser) nextHop(x *NextHopObject) bool {
-	at := func(key string, pos Position, kept, format string, args ...any) {
+	at := func(key string, pos Place, kept, format string, args ...any) {
 		p.at("NextHop", key).problem(pos, Warning, kept, format, args...)
 	}
 	if !x.ID.Set {
@@ -119,7 +119,7 @@ func (p *parser) nextHop(x *NextHopObject) bool {
 		for _, k := range []struct {
 			key string
 			set bool
-			pos Position
+			pos Place
 		}{{"Gateway", x.Gateway.Set, x.Gateway.Pos}, {"Family", x.Family.Set, x.Family.Pos},
 			{"OnLink", x.OnLink.Set && x.OnLink.V, x.OnLink.Pos}, {"Blackhole", x.Blackhole.Set && x.Blackhole.V, x.Blackhole.Pos}} {
 			if k.set {
@@ -162,7 +162,7 @@ func (p *parser) nextHop(x *NextHopObject) bool {
 
 // groupMembers leaves out members that the kernel refuses.
 func (p *parser) groupMembers(x *NextHopObject) {
-	seen := map[uint32]Position{}
+	seen := map[uint32]Place{}
 	x.Group = slices.DeleteFunc(x.Group, func(m Value[GroupMember]) bool {
 		first, twice := seen[m.V.ID]
 		switch {

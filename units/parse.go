@@ -22,13 +22,13 @@ type parser struct {
 	sections map[string]*SectionSpec // by name
 	problems []Problem
 	objs     []*object
-	routes   map[routeID]Position // those of the unit
+	routes   map[routeID]Place // those of the unit
 	// sec, key and obj are of the current assignment, for messages.
 	sec *SectionSpec
 	key *Key
 	obj *object
 	// last is where a key was assigned last.
-	last map[*Key]Position
+	last map[*Key]Place
 }
 
 // object is one instance of a section.
@@ -46,8 +46,8 @@ type object struct {
 	dropped bool
 }
 
-func (p *parser) problem(pos Position, sev Severity, kept, format string, args ...any) {
-	pr := Problem{Pos: pos, Severity: sev, Message: fmt.Sprintf(format, args...), Kept: kept}
+func (p *parser) problem(pos Place, sev Severity, kept, format string, args ...any) {
+	pr := Problem{Pos: pos.Position(), Severity: sev, Message: fmt.Sprintf(format, args...), Kept: kept}
 	if p.sec != nil {
 		pr.Section = p.sec.Name
 	}
@@ -58,7 +58,7 @@ func (p *parser) problem(pos Position, sev Severity, kept, format string, args .
 }
 
 // bad reports a value that a key cannot have.
-func (p *parser) bad(pos Position, err error, kept string) {
+func (p *parser) bad(pos Place, err error, kept string) {
 	text, next := sentence(err), ""
 	var g *guess
 	if errors.As(err, &g) {
@@ -113,7 +113,7 @@ func (p *parser) section(rs *rawSection) {
 			continue
 		}
 		if p.last == nil {
-			p.last = map[*Key]Position{}
+			p.last = map[*Key]Place{}
 		}
 		p.last[p.key] = a.pos()
 		p.key.apply.set(p, p.obj.ptr, a)
@@ -122,7 +122,7 @@ func (p *parser) section(rs *rawSection) {
 }
 
 // instance is the object that a header's assignments go to.
-func (p *parser) instance(spec *SectionSpec, pos Position) *object {
+func (p *parser) instance(spec *SectionSpec, pos Place) *object {
 	ptr, head := spec.open(p.u)
 	if !spec.Repeat {
 		if head.Present {
@@ -163,7 +163,7 @@ func (p *parser) unknownSection(rs *rawSection) {
 }
 
 // unknown reports a name that does not exist, with a guess if hint is not empty.
-func (p *parser) unknown(pos Position, kept, guess, hint, format string, args ...any) {
+func (p *parser) unknown(pos Place, kept, guess, hint, format string, args ...any) {
 	p.problem(pos, Warning, kept, format, args...)
 	if hint != "" {
 		p.problems[len(p.problems)-1].Next = "did you mean " + guess + "?"
@@ -308,7 +308,7 @@ func list[S, T any](field func(*S) *[]Value[T], split splitter, parse func(strin
 			*f = nil
 			return
 		}
-		eachItem(p, a, 0, split, func(item string, pos Position) {
+		eachItem(p, a, 0, split, func(item string, pos Place) {
 			v, err := parse(item)
 			var c *caution
 			if errors.As(err, &c) {
@@ -334,7 +334,7 @@ const maxItems = 4096
 type splitter func(s string) (start, end int, item string, err error)
 
 // eachItem calls f for each item of the value from byte off on.
-func eachItem(p *parser, a *assign, off int, split splitter, f func(item string, pos Position)) {
+func eachItem(p *parser, a *assign, off int, split splitter, f func(item string, pos Place)) {
 	for {
 		rest := a.val[off:]
 		start, end, item, err := split(rest)

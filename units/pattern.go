@@ -35,7 +35,7 @@ func negatable[T fmt.Stringer](field func(*Match) *[]Value[T], split splitter, q
 			off, not = 1, true
 		}
 		items, before := 0, len(p.problems)
-		eachItem(p, a, off, split, func(item string, pos Position) {
+		eachItem(p, a, off, split, func(item string, pos Place) {
 			items++
 			bare := strings.TrimLeft(item, "!")
 			v, err := parse(bare, not || bare != item)
@@ -56,7 +56,7 @@ func negatable[T fmt.Stringer](field func(*Match) *[]Value[T], split splitter, q
 		}
 		for i := before; i < len(p.problems); i++ {
 			p.problems[i].Kept = matchesNothing
-			m.addInvalid(p.key.Name, p.problems[i].Pos)
+			m.addInvalid(p.key.Name, PlaceOf(p.problems[i].Pos))
 		}
 	}}
 }
@@ -107,7 +107,7 @@ func quoteEscaped(s string) string {
 }
 
 // addInvalid notes that a key, or with "" a line without one, is not understood.
-func (m *Match) addInvalid(key string, pos Position) {
+func (m *Match) addInvalid(key string, pos Place) {
 	m.clearInvalid(key)
 	m.Invalid = append(m.Invalid, Value[string]{V: key, Set: true, Pos: pos})
 }

@@ -124,7 +124,7 @@ func prioritySet(field func(*RoCE) *Value[uint8]) setter {
 			*f = Value[uint8]{}
 			return
 		}
-		eachItem(p, a, 0, commaWords, func(item string, pos Position) {
+		eachItem(p, a, 0, commaWords, func(item string, pos Place) {
 			if item == "none" {
 				*f = Value[uint8]{Set: true, Pos: pos}
 				return

@@ -2,6 +2,7 @@ package units
 
 import (
 	"fmt"
+	"unique"
 )
 
 // Suffix is the ending of unit file names; systemd-networkd ignores it, so both
@@ -33,12 +34,46 @@ func (p Position) String() string {
 	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column)
 }
 
+// Place is a Position in half of its memory: each value of each unit has one, most of
+// them not set. The zero Place is "nowhere".
+type Place struct {
+	file         unique.Handle[string]
+	line, column uint32
+}
+
+// PlaceOf is the place at p.
+func PlaceOf(p Position) Place {
+	x := Place{line: uint32(p.Line), column: uint32(p.Column)}
+	if p.File != "" {
+		x.file = unique.Make(p.File)
+	}
+	return x
+}
+
+// at is a place in the same file.
+func (p Place) at(line, column int) Place { return Place{p.file, uint32(line), uint32(column)} }
+
+// Position is the position at p.
+func (p Place) Position() Position {
+	x := Position{Line: int(p.line), Column: int(p.column)}
+	if p.file != (unique.Handle[string]{}) {
+		x.File = p.file.Value()
+	}
+	return x
+}
+
+// IsValid reports whether p names a place.
+func (p Place) IsValid() bool { return p != Place{} }
+
+// String is that of the position.
+func (p Place) String() string { return p.Position().String() }
+
 // Value is a setting that a unit may give or not. The zero Value is "not set".
 // A key that was reset by an empty assignment is not set.
 type Value[T any] struct {
 	V   T
 	Set bool
-	Pos Position
+	Pos Place
 }
 
 // Or is the value, or def where it is not set.
@@ -59,7 +94,7 @@ func Some[T any](v T) Value[T] { return Value[T]{V: v, Set: true} }
 // was read, with or without keys) and the place of its first header.
 type Section struct {
 	Present bool
-	Pos     Position
+	Pos     Place
 }
 
 // Unit is one .ibnetwork file with its drop-ins applied. It is immutable once

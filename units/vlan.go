@@ -180,7 +180,7 @@ func vlanMTU() Key {
 
 func (p *parser) vlan(x *VLAN) bool {
 	section := x.Kind.Section()
-	drop := func(key string, pos Position, format string, args ...any) bool {
+	drop := func(key string, pos Place, format string, args ...any) bool {
 		p.at(section, key).problem(pos, Warning, notUsed, format, args...)
 		return false
 	}

@@ -40,7 +40,7 @@ func (p *parser) checkVRF() {
 	v, n := &p.u.VRF, &p.u.Network.VRF
 	bond, _ := p.u.MasterBond()
 	slave := bond != ""
-	drop := func(key string, pos Position, format string, args ...any) {
+	drop := func(key string, pos Place, format string, args ...any) {
 		kept := notUsed
 		if v.Name.Set && !slave {
 			// Outside of the VRF the addresses would be reachable from where they must not be.

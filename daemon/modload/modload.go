@@ -60,7 +60,7 @@ func New(cfg Config) *Loader {
 // wanted is a module of a [Modules] section.
 type wanted struct {
 	name, unit string
-	pos        units.Position
+	pos        units.Place
 }
 
 // wantedBy are the modules that units name, each once.

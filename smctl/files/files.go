@@ -206,7 +206,7 @@ func (c Checker) Problems(u *units.Unit) []units.Problem {
 		if err := route.CheckEngines(e.V); err != nil {
 			for why := range strings.Lines(err.Error()) {
 				out = append(out, units.Problem{Message: strings.TrimSpace(why), Kept: keptRouting, Section: "SubnetManager", Key: "RoutingEngine",
-					Pos: e.Pos})
+					Pos: e.Pos.Position()})
 			}
 		}
 	}
@@ -214,11 +214,11 @@ func (c Checker) Problems(u *units.Unit) []units.Problem {
 		p := units.Problem{Message: f.Message, Kept: f.Kept, Section: "SubnetManager", Key: f.Key,
 			Pos: units.Position{File: f.File, Line: f.Line, Column: f.Column}}
 		if f.Line == 0 {
-			p.Pos = map[string]units.Position{"PartitionsFile": s.PartitionsFile.Pos, "NodeNameMap": s.NodeNameMap.Pos,
+			p.Pos = map[string]units.Place{"PartitionsFile": s.PartitionsFile.Pos, "NodeNameMap": s.NodeNameMap.Pos,
 				"QoSPolicyFile": s.QoSPolicyFile.Pos, "RootGUIDFile": s.RootGUIDFile.Pos, "CNGUIDFile": s.CNGUIDFile.Pos,
 				"IOGUIDFile": s.IOGUIDFile.Pos, "HopWeightsFile": s.HopWeightsFile.Pos, "GUID2LIDFile": s.GUID2LIDFile.Pos,
 				"PrefixRoutesFile": s.PrefixRoutesFile.Pos, "GUIDRoutingOrderFile": s.GUIDRoutingOrderFile.Pos,
-				"KeyFile": s.KeyFile.Pos, "Engine": s.Engine.Pos}[f.Key]
+				"KeyFile": s.KeyFile.Pos, "Engine": s.Engine.Pos}[f.Key].Position()
 			p.Message = fmt.Sprintf("[SubnetManager] %s=: %s: %s", f.Key, f.File, f.Message)
 		}
 		out = append(out, p)

@@ -182,7 +182,8 @@ func TestRoutingEngines(t *testing.T) {
 	for value, want := range map[string]int{"foo": 1, "updn,ftree": 0, "minhop,foo,file": 2, "dnup,torus-2QoS,lash": 0} {
 		u := &units.Unit{}
 		u.SubnetManager.Present = true
-		u.SubnetManager.RoutingEngine = units.Value[string]{V: value, Set: true, Pos: units.Position{File: "f", Line: 3, Column: 5}}
+		at := units.PlaceOf(units.Position{File: "f", Line: 3, Column: 5})
+		u.SubnetManager.RoutingEngine = units.Value[string]{V: value, Set: true, Pos: at}
 		ps := Checker{UID: -1}.Problems(u)
 		if len(ps) != want || want > 0 && (ps[0].Pos.Line != 3 || !strings.Contains(ps[0].Message, "routing engine") || ps[0].Kept == "") {
 			t.Errorf("%s: %+v", value, ps)

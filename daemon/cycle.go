@@ -272,7 +272,7 @@ func (c *cycle) report(old *link.Snapshot) {
 			f(View{c.snap, c.set, c.governing})
 		}
 	}
-	if c.steps > 0 && c.cfg.OnIdle != nil {
-		c.cfg.OnIdle(c.steps)
+	if c.cfg.OnWork != nil && (c.steps > 0 || len(c.rest.changed) > 0 || c.rest.reloaded) {
+		c.cfg.OnWork()
 	}
 }

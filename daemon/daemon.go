@@ -72,9 +72,9 @@ type Config struct {
 	// matters is not Active, longer when nothing has happened for a while;
 	// SlowPort otherwise. Zero is 1 s and 60 s.
 	FastPort, SlowPort time.Duration
-	// OnIdle is called after a cycle that has done something, with the number
-	// of operations. It may give memory back.
-	OnIdle func(steps int)
+	// OnWork is called after a cycle that did something, or that read other units or
+	// found other states, as the first one does.
+	OnWork func()
 	// OnChange is called from the loop after each cycle that changed something. It
 	// must not block.
 	OnChange []func(View)

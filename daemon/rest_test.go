@@ -75,6 +75,36 @@ func TestWakesAtRest(t *testing.T) {
 	}
 }
 
+// What is noted as work is the start, also one that has nothing to do, and each cycle
+// that does something or finds another state, but not the reading of ports at rest.
+func TestWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := system(t, 1)
+		unit := &files{m: map[string]string{"10.ibnetwork": unit0}}
+		for _, start := range []string{"a link to be configured", "all as it is to be"} {
+			work := 0
+			r := startWith(t, Config{System: sys, OnWork: func() { work++ }}, &notes{}, unit, func(w func(Scope)) { sys.wake = w })
+			time.Sleep(10 * time.Second)
+			if synctest.Wait(); work == 0 {
+				t.Errorf("%s: no work", start)
+			}
+			work = 0
+			time.Sleep(10 * time.Minute)
+			if synctest.Wait(); work > 0 {
+				t.Errorf("%s: work %d times in 10 minutes of rest", start, work)
+			}
+			sys.change(func(s *link.Snapshot) { s.Devices[0].Ports[0].State = ib.PortDown })
+			r.Wake(Scope{All: true})
+			time.Sleep(time.Second)
+			if synctest.Wait(); work == 0 {
+				t.Errorf("%s: the port went down: no work", start)
+			}
+			sys.change(func(s *link.Snapshot) { s.Devices[0].Ports[0].State = ib.PortActive })
+			r.stop()
+		}
+	})
+}
+
 // scoped notes the scopes of observations.
 type scoped struct {
 	*memory

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -220,7 +221,7 @@ func (a *App) build(h host) error {
 		Invalidate: a.units.request,
 		Notify:     a.notify,
 		Watchdog:   watchdog,
-		OnIdle:     giveBack(),
+		OnWork:     giveBack(debug.FreeOSMemory),
 		OnChange:   []func(daemon.View){a.observed},
 	})
 	if !a.units.watched {

@@ -142,14 +142,20 @@ func TestRefresher(t *testing.T) {
 	})
 }
 
-// Memory is given back after work.
+// Memory is given back once, when the last work is a while ago.
 func TestGiveBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := giveBack()
-		f(1)
-		f(burst)
-		time.Sleep(3 * time.Second)
+		var freed []time.Duration
+		start := time.Now()
+		worked := giveBack(func() { freed = append(freed, time.Since(start)) })
+		worked()
+		time.Sleep(freeAfter / 2)
+		worked()
+		time.Sleep(time.Hour)
 		synctest.Wait()
+		if want := []time.Duration{freeAfter + freeAfter/2}; !slices.Equal(freed, want) {
+			t.Errorf("freed after %v, want %v", freed, want)
+		}
 	})
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"time"
 
 	sd "github.com/coreos/go-systemd/v22/daemon"
@@ -54,21 +53,15 @@ func notifier() (notify func(state string), done func()) {
 	}, func() { _ = unix.Close(fd) }
 }
 
-// burst is how many operations in one cycle leave memory behind that is worth
-// giving back soon.
-const burst = 64
+// freeAfter is how long there is no work before its memory is given back: events and calls
+// that follow from it are over.
+const freeAfter = 20 * time.Second
 
-// giveBack returns the memory of past work to the system: soon after a burst, and
-// after a while of quiet in any case. The runtime would do so by itself, but in
-// small steps over minutes, each of which wakes the process.
-func giveBack() func(steps int) {
-	t := time.AfterFunc(time.Hour, debug.FreeOSMemory)
+// giveBack notes work, and returns its memory to the system when there was none for a while.
+// The runtime would do so by itself, but in small steps over minutes, each of which wakes
+// the process.
+func giveBack(free func()) (worked func()) {
+	t := time.AfterFunc(time.Hour, free)
 	t.Stop()
-	return func(steps int) {
-		if steps >= burst {
-			t.Reset(2 * time.Second)
-			return
-		}
-		t.Reset(20 * time.Second)
-	}
+	return func() { t.Reset(freeAfter) }
 }

@@ -71,7 +71,6 @@ func (n *Notice) AppendSMP(b []byte) []byte {
 	return append(b, n.Details[:]...)
 }
 
-// Append appends NoticeLen bytes.
 func (n *Notice) Append(b []byte) []byte { return append(n.AppendSMP(b), n.IssuerGID[:]...) }
 
 // Decode reads NoticeSMPLen bytes, and the issuer's GID where b has NoticeLen.
@@ -283,7 +282,6 @@ type InformInfo struct {
 	Producer      uint32 // 24 bits, node type or vendor; 0xffffff: all
 }
 
-// Append appends InformInfoLen bytes.
 func (i *InformInfo) Append(b []byte) []byte {
 	b = append(b, i.GID[:]...)
 	b = be.AppendUint16(b, uint16(i.LIDRangeBegin))
@@ -358,7 +356,6 @@ const (
 	SACap2SendOnlyFullMember uint32 = 1 << 12 // the kernel's IB_SA_CAP_MASK2_SENDONLY_FULL_MEM_SUPPORT
 )
 
-// Append appends ClassPortInfoLen bytes.
 func (c *ClassPortInfo) Append(b []byte) []byte {
 	b = append(b, c.BaseVersion, c.ClassVersion)
 	b = be.AppendUint16(b, c.CapMask)
@@ -377,7 +374,6 @@ func (c *ClassPortInfo) Append(b []byte) []byte {
 	return be.AppendUint32(b, uint32(c.TrapQKey))
 }
 
-// Decode reads ClassPortInfoLen bytes.
 func (c *ClassPortInfo) Decode(b []byte) error {
 	if len(b) < ClassPortInfoLen {
 		return ErrShort

@@ -44,7 +44,6 @@ type PortCounters struct {
 	XmitWait           uint32
 }
 
-// Append appends PortCountersLen bytes.
 func (c *PortCounters) Append(b []byte) []byte {
 	b = append(b, 0, c.PortSelect)
 	b = be.AppendUint16(b, c.CounterSelect)
@@ -65,7 +64,6 @@ func (c *PortCounters) Append(b []byte) []byte {
 	return be.AppendUint32(b, c.XmitWait)
 }
 
-// Decode reads PortCountersLen bytes.
 func (c *PortCounters) Decode(b []byte) error {
 	if len(b) < PortCountersLen {
 		return ErrShort
@@ -119,7 +117,6 @@ type PortCountersExt struct {
 	McastRcvPkts  uint64
 }
 
-// Append appends PortCountersExtLen bytes.
 func (c *PortCountersExt) Append(b []byte) []byte {
 	b = be.AppendUint32(b, uint32(c.PortSelect)<<16|uint32(c.CounterSelect))
 	b = be.AppendUint32(b, 0)
@@ -130,7 +127,6 @@ func (c *PortCountersExt) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads PortCountersExtLen bytes.
 func (c *PortCountersExt) Decode(b []byte) error {
 	if len(b) < PortCountersExtLen {
 		return ErrShort

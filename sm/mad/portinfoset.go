@@ -8,7 +8,6 @@ func PortInfoOf(data *[64]byte) PortInfo { return PortInfo{*data} }
 // Wire is the attribute as the data of an SMP.
 func (p *PortInfo) Wire() [64]byte { return p.b }
 
-// Decode reads PortInfoLen bytes.
 func (p *PortInfo) Decode(b []byte) error {
 	if len(b) < PortInfoLen {
 		return ErrShort
@@ -17,7 +16,6 @@ func (p *PortInfo) Decode(b []byte) error {
 	return nil
 }
 
-// Append appends the PortInfoLen bytes of the attribute.
 func (p *PortInfo) Append(b []byte) []byte { return append(b, p.b[:]...) }
 
 func (p *PortInfo) put16(at int, v uint16) { be.PutUint16(p.b[at:], v) }

@@ -37,7 +37,6 @@ func (h *SAHeader) Decode(b []byte) error {
 	return nil
 }
 
-// Append appends SADataOffset bytes.
 func (h *SAHeader) Append(b []byte) []byte {
 	var m Buf
 	h.Header.Put(&m)
@@ -121,7 +120,6 @@ const (
 	CompNRDescription
 )
 
-// Append appends NodeRecordLen bytes.
 func (r *NodeRecord) Append(b []byte) []byte {
 	b = be.AppendUint32(b, uint32(r.LID)<<16)
 	b = r.Info.Append(b)
@@ -212,7 +210,6 @@ const (
 	CompPIRLinkSpeedExtEnabled
 )
 
-// Append appends PortInfoRecordLen bytes.
 func (r *PortInfoRecord) Append(b []byte) []byte {
 	b = be.AppendUint16(b, uint16(r.LID))
 	b = append(b, r.Port, r.Options)
@@ -244,14 +241,12 @@ const (
 	CompSLVLOutPort
 )
 
-// Append appends SLtoVLRecordLen bytes.
 func (r *SLtoVLRecord) Append(b []byte) []byte {
 	b = be.AppendUint16(b, uint16(r.LID))
 	b = append(b, r.InPort, r.OutPort, 0, 0, 0, 0)
 	return r.Table.Append(b)
 }
 
-// Decode reads SLtoVLRecordLen bytes.
 func (r *SLtoVLRecord) Decode(b []byte) error {
 	if len(b) < SLtoVLRecordLen {
 		return ErrShort
@@ -269,12 +264,10 @@ type SwitchInfoRecord struct {
 // CompSWIRLID is the component of SwitchInfoRecord.
 const CompSWIRLID CompMask = 1 << 0
 
-// Append appends SwitchInfoRecordLen bytes.
 func (r *SwitchInfoRecord) Append(b []byte) []byte {
 	return r.Info.Append(be.AppendUint32(b, uint32(r.LID)<<16))
 }
 
-// Decode reads SwitchInfoRecordLen bytes.
 func (r *SwitchInfoRecord) Decode(b []byte) error {
 	if len(b) < SwitchInfoRecordLen {
 		return ErrShort
@@ -296,13 +289,11 @@ const (
 	CompLFTBlock
 )
 
-// Append appends LFTRecordLen bytes.
 func (r *LFTRecord) Append(b []byte) []byte {
 	b = be.AppendUint32(b, uint32(r.LID)<<16|uint32(r.Block))
 	return r.Table.Append(append(b, 0, 0, 0, 0))
 }
 
-// Decode reads LFTRecordLen bytes.
 func (r *LFTRecord) Decode(b []byte) error {
 	if len(b) < LFTRecordLen {
 		return ErrShort
@@ -326,13 +317,11 @@ const (
 	CompMFTBlock    CompMask = 1 << 3
 )
 
-// Append appends MFTRecordLen bytes.
 func (r *MFTRecord) Append(b []byte) []byte {
 	b = be.AppendUint32(b, uint32(r.LID)<<16|uint32(r.Position&0xf)<<12|uint32(r.Block&0x1ff))
 	return r.Table.Append(append(b, 0, 0, 0, 0))
 }
 
-// Decode reads MFTRecordLen bytes.
 func (r *MFTRecord) Decode(b []byte) error {
 	if len(b) < MFTRecordLen {
 		return ErrShort
@@ -357,7 +346,6 @@ const (
 	CompSMIRState    CompMask = 1 << 6
 )
 
-// Append appends SMInfoRecordLen bytes.
 func (r *SMInfoRecord) Append(b []byte) []byte {
 	b = r.Info.Append(be.AppendUint32(b, uint32(r.LID)<<16))
 	return append(b, 0, 0, 0, 0, 0, 0, 0)
@@ -388,7 +376,6 @@ const (
 	CompLRToLID
 )
 
-// Append appends LinkRecordLen bytes.
 func (r *LinkRecord) Append(b []byte) []byte {
 	b = be.AppendUint16(b, uint16(r.FromLID))
 	b = append(b, r.FromPort, r.ToPort)
@@ -418,14 +405,12 @@ const (
 	CompGIRGID0  CompMask = 1 << 4
 )
 
-// Append appends GUIDInfoRecordLen bytes.
 func (r *GUIDInfoRecord) Append(b []byte) []byte {
 	b = be.AppendUint16(b, uint16(r.LID))
 	b = append(b, r.Block, 0, 0, 0, 0, 0)
 	return r.Info.Append(b)
 }
 
-// Decode reads GUIDInfoRecordLen bytes.
 func (r *GUIDInfoRecord) Decode(b []byte) error {
 	if len(b) < GUIDInfoRecordLen {
 		return ErrShort
@@ -449,13 +434,11 @@ const (
 	CompPKTRPort
 )
 
-// Append appends PKeyTableRecordLen bytes.
 func (r *PKeyTableRecord) Append(b []byte) []byte {
 	b = be.AppendUint32(b, uint32(r.LID)<<16|uint32(r.Block))
 	return r.Table.Append(append(b, r.Port, 0, 0, 0))
 }
 
-// Decode reads PKeyTableRecordLen bytes.
 func (r *PKeyTableRecord) Decode(b []byte) error {
 	if len(b) < PKeyTableRecordLen {
 		return ErrShort
@@ -479,14 +462,12 @@ const (
 	CompVLARBlock
 )
 
-// Append appends VLArbRecordLen bytes.
 func (r *VLArbRecord) Append(b []byte) []byte {
 	b = be.AppendUint16(b, uint16(r.LID))
 	b = append(b, r.Port, r.Block, 0, 0, 0, 0)
 	return r.Table.Append(b)
 }
 
-// Decode reads VLArbRecordLen bytes.
 func (r *VLArbRecord) Decode(b []byte) error {
 	if len(b) < VLArbRecordLen {
 		return ErrShort

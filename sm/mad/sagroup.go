@@ -55,7 +55,6 @@ const (
 	CompMCProxyJoin
 )
 
-// Append appends MCMemberRecordLen bytes.
 func (r *MCMemberRecord) Append(b []byte) []byte {
 	b = append(b, r.MGID[:]...)
 	b = append(b, r.PortGID[:]...)
@@ -113,7 +112,6 @@ const (
 // LeaseForever is the lease of a service that never runs out.
 const LeaseForever uint32 = 0xffffffff
 
-// Append appends ServiceRecordLen bytes.
 func (r *ServiceRecord) Append(b []byte) []byte {
 	b = be.AppendUint64(b, r.ServiceID)
 	b = append(b, r.GID[:]...)
@@ -124,7 +122,6 @@ func (r *ServiceRecord) Append(b []byte) []byte {
 	return append(b, r.Data[:]...)
 }
 
-// Decode reads ServiceRecordLen bytes.
 func (r *ServiceRecord) Decode(b []byte) error {
 	if len(b) < ServiceRecordLen {
 		return ErrShort
@@ -152,7 +149,6 @@ const (
 	CompIIREnum          CompMask = 1 << 1
 )
 
-// Append appends InformInfoRecordLen bytes.
 func (r *InformInfoRecord) Append(b []byte) []byte {
 	b = append(b, r.SubscriberGID[:]...)
 	b = be.AppendUint64(b, uint64(r.Enum)<<48)

@@ -19,7 +19,6 @@ type PathLevelsRecord struct {
 // PathLevelsBlock is the number of levels in a record.
 const PathLevelsBlock = 128
 
-// Append appends PathLevelsRecordLen bytes.
 func (r *PathLevelsRecord) Append(b []byte) []byte {
 	b = be.AppendUint64(b, uint64(r.Switch))
 	b = be.AppendUint16(b, r.Block)
@@ -41,7 +40,6 @@ func (r *PathLevelsRecord) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads PathLevelsRecordLen bytes.
 func (r *PathLevelsRecord) Decode(b []byte) error {
 	if len(b) < PathLevelsRecordLen {
 		return ErrShort

@@ -67,7 +67,6 @@ const (
 	CompPRServiceID = CompPRServiceIDMSB | CompPRServiceIDLSB
 )
 
-// Append appends PathRecordLen bytes.
 func (r *PathRecord) Append(b []byte) []byte {
 	b = be.AppendUint64(b, r.ServiceID)
 	b = append(b, r.DGID[:]...)
@@ -84,7 +83,6 @@ func (r *PathRecord) Append(b []byte) []byte {
 
 func sel(s Selector, v uint8) uint8 { return uint8(s)<<6 | v&0x3f }
 
-// Decode reads PathRecordLen bytes.
 func (r *PathRecord) Decode(b []byte) error {
 	if len(b) < PathRecordLen {
 		return ErrShort

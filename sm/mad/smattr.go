@@ -24,10 +24,8 @@ func (d NodeDescription) String() string {
 	return ib.Printable(string(b))
 }
 
-// Append appends 64 bytes.
 func (d *NodeDescription) Append(b []byte) []byte { return append(b, d[:]...) }
 
-// Decode reads 64 bytes.
 func (d *NodeDescription) Decode(b []byte) error {
 	if len(b) < 64 {
 		return ErrShort
@@ -55,7 +53,6 @@ type NodeInfo struct {
 	VendorID        uint32 // 24 bits
 }
 
-// Append appends NodeInfoLen bytes.
 func (n *NodeInfo) Append(b []byte) []byte {
 	b = append(b, n.BaseVersion, n.ClassVersion, uint8(n.NodeType), n.NumPorts)
 	b = be.AppendUint64(b, uint64(n.SystemImageGUID))
@@ -67,7 +64,6 @@ func (n *NodeInfo) Append(b []byte) []byte {
 	return be.AppendUint32(b, uint32(n.LocalPortNum)<<24|n.VendorID&0xffffff)
 }
 
-// Decode reads NodeInfoLen bytes.
 func (n *NodeInfo) Decode(b []byte) error {
 	if len(b) < NodeInfoLen {
 		return ErrShort
@@ -94,7 +90,6 @@ func bit(v bool, n uint) uint8 {
 // GUIDInfo is one block of eight GUIDs of a port (IBTA 14.2.5.5).
 type GUIDInfo [8]ib.GUID
 
-// Append appends 64 bytes.
 func (g *GUIDInfo) Append(b []byte) []byte {
 	for _, v := range g {
 		b = be.AppendUint64(b, uint64(v))
@@ -102,7 +97,6 @@ func (g *GUIDInfo) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads 64 bytes.
 func (g *GUIDInfo) Decode(b []byte) error {
 	if len(b) < 64 {
 		return ErrShort
@@ -120,7 +114,6 @@ type PKeyBlock [32]ib.PKey
 // PKeyMod is the modifier of P_KeyTable: the port counts on switches only.
 func PKeyMod(port uint8, block uint16) uint32 { return uint32(port)<<16 | uint32(block) }
 
-// Append appends 64 bytes.
 func (p *PKeyBlock) Append(b []byte) []byte {
 	for _, v := range p {
 		b = be.AppendUint16(b, uint16(v))
@@ -128,7 +121,6 @@ func (p *PKeyBlock) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads 64 bytes.
 func (p *PKeyBlock) Decode(b []byte) error {
 	if len(b) < 64 {
 		return ErrShort
@@ -149,7 +141,6 @@ type SLtoVL [16]ib.VL
 // SLtoVLMod is the modifier of SLtoVLMappingTable; it counts on switches only.
 func SLtoVLMod(in, out uint8) uint32 { return uint32(in)<<8 | uint32(out) }
 
-// Append appends SLtoVLLen bytes.
 func (t *SLtoVL) Append(b []byte) []byte {
 	for i := 0; i < 16; i += 2 {
 		b = append(b, uint8(t[i])<<4|uint8(t[i+1])&0xf)
@@ -157,7 +148,6 @@ func (t *SLtoVL) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads SLtoVLLen bytes.
 func (t *SLtoVL) Decode(b []byte) error {
 	if len(b) < SLtoVLLen {
 		return ErrShort
@@ -181,7 +171,6 @@ type VLArbBlock [32]VLArbEntry
 // VLArbMod is the modifier of VLArbitrationTable.
 func VLArbMod(port uint8, block uint8) uint32 { return uint32(block)<<16 | uint32(port) }
 
-// Append appends 64 bytes.
 func (t *VLArbBlock) Append(b []byte) []byte {
 	for _, e := range t {
 		b = append(b, uint8(e.VL)&0xf, e.Weight)
@@ -189,7 +178,6 @@ func (t *VLArbBlock) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads 64 bytes.
 func (t *VLArbBlock) Decode(b []byte) error {
 	if len(b) < 64 {
 		return ErrShort
@@ -207,10 +195,8 @@ type LFTBlock [64]uint8
 // LFTDrop is the entry of a LID that the switch does not forward.
 const LFTDrop uint8 = 0xff
 
-// Append appends 64 bytes.
 func (t *LFTBlock) Append(b []byte) []byte { return append(b, t[:]...) }
 
-// Decode reads 64 bytes.
 func (t *LFTBlock) Decode(b []byte) error {
 	if len(b) < 64 {
 		return ErrShort
@@ -230,7 +216,6 @@ func MFTMod(position uint8, block uint16) uint32 {
 	return uint32(position)<<28 | uint32(block)&0x1ff
 }
 
-// Append appends 64 bytes.
 func (t *MFTBlock) Append(b []byte) []byte {
 	for _, v := range t {
 		b = be.AppendUint16(b, v)
@@ -238,7 +223,6 @@ func (t *MFTBlock) Append(b []byte) []byte {
 	return b
 }
 
-// Decode reads 64 bytes.
 func (t *MFTBlock) Decode(b []byte) error {
 	if len(b) < 64 {
 		return ErrShort
@@ -286,7 +270,6 @@ type SMInfo struct {
 	State    SMState
 }
 
-// Append appends SMInfoLen bytes.
 func (s *SMInfo) Append(b []byte) []byte {
 	b = be.AppendUint64(b, uint64(s.GUID))
 	b = be.AppendUint64(b, s.SMKey)
@@ -294,7 +277,6 @@ func (s *SMInfo) Append(b []byte) []byte {
 	return append(b, s.Priority<<4|uint8(s.State)&0xf)
 }
 
-// Decode reads SMInfoLen bytes.
 func (s *SMInfo) Decode(b []byte) error {
 	if len(b) < SMInfoLen {
 		return ErrShort

@@ -51,7 +51,6 @@ func (s *SwitchInfo) Wire() (data [64]byte) {
 	return data
 }
 
-// Decode reads SwitchInfoLen bytes.
 func (s *SwitchInfo) Decode(b []byte) error {
 	if len(b) < SwitchInfoLen {
 		return ErrShort
@@ -60,7 +59,6 @@ func (s *SwitchInfo) Decode(b []byte) error {
 	return nil
 }
 
-// Append appends the SwitchInfoLen bytes of the attribute.
 func (s *SwitchInfo) Append(b []byte) []byte { return append(b, s.b[:]...) }
 
 func (s *SwitchInfo) put16(at int, v uint16) { be.PutUint16(s.b[at:], v) }

@@ -35,9 +35,7 @@ func (q *query) guidInfos() mad.Status {
 			if own := q.guids[q.f.Ports[p].GUID]; q.all && (len(own) == 0 || b > 0 && r.Info == mad.GUIDInfo{}) {
 				continue // to a copy only aliases matter
 			}
-			start := len(q.out)
-			q.out = r.Append(q.out)
-			q.emit(start, mad.GUIDInfoLayout)
+			q.emit(r.Append(q.out), mad.GUIDInfoLayout)
 		}
 	})
 	return mad.StatusOK

@@ -120,9 +120,7 @@ func (q *query) informRecords() mad.Status {
 		if q.all && x.trusted {
 			r.Enum = trustedEnum
 		}
-		start := len(q.out)
-		q.out = r.Append(q.out)
-		q.emit(start, mad.InformLayout)
+		q.emit(r.Append(q.out), mad.InformLayout)
 	}
 	return mad.StatusOK
 }

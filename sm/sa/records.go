@@ -55,14 +55,12 @@ func (q *query) nodes() mad.Status {
 	record := func(p int32) {
 		port := &q.f.Ports[p]
 		n := &q.f.Nodes[port.Node]
-		start := len(q.out)
 		r := mad.NodeRecord{LID: port.LID, Info: mad.NodeInfo{
 			BaseVersion: n.Base, ClassVersion: n.Class, NodeType: n.Type, NumPorts: n.NumPorts,
 			SystemImageGUID: n.SystemGUID, NodeGUID: n.GUID, PortGUID: port.GUID, PartitionCap: n.PKeyCap,
 			DeviceID: n.DeviceID, Revision: n.Revision, LocalPortNum: port.Num, VendorID: n.VendorID,
 		}, Description: mad.NewNodeDescription(n.Desc)}
-		q.out = r.Append(q.out)
-		q.emit(start, mad.NodeLayout)
+		q.emit(r.Append(q.out), mad.NodeLayout)
 	}
 	var want mad.NodeRecord
 	_ = want.Decode(q.data)
@@ -127,9 +125,7 @@ func (q *query) portInfos() mad.Status {
 			if !q.capMaskMatches(&want.Info, &r.Info) {
 				return
 			}
-			start := len(q.out)
-			q.out = r.Append(q.out)
-			q.emit(start, mad.PortInfoLayout)
+			q.emit(r.Append(q.out), mad.PortInfoLayout)
 		})
 	})
 	return mad.StatusOK
@@ -165,10 +161,8 @@ func (q *query) switches(lidBit mad.CompMask, f func(sw int32, lid ib.LID)) {
 
 func (q *query) switchInfos() mad.Status {
 	q.switches(mad.CompSWIRLID, func(sw int32, lid ib.LID) {
-		start := len(q.out)
 		r := mad.SwitchInfoRecord{LID: lid, Info: q.f.Switches[sw].Info}
-		q.out = r.Append(q.out)
-		q.emit(start, mad.SwitchLayout)
+		q.emit(r.Append(q.out), mad.SwitchLayout)
 	})
 	return mad.StatusOK
 }
@@ -190,9 +184,7 @@ func (q *query) lfts() mad.Status {
 				r.Table[i] = mad.LFTDrop
 			}
 			copy(r.Table[:], t[b*64:])
-			start := len(q.out)
-			q.out = r.Append(q.out)
-			q.emit(start, mad.LFTLayout)
+			q.emit(r.Append(q.out), mad.LFTLayout)
 		}
 	})
 	return mad.StatusOK
@@ -215,9 +207,7 @@ func (q *query) mfts() mad.Status {
 			}
 			for pos := range positions {
 				r := mad.MFTRecord{LID: lid, Position: uint8(pos), Block: uint16(b), Table: q.state.MFT.Block(sw, b, pos)}
-				start := len(q.out)
-				q.out = r.Append(q.out)
-				q.emit(start, mad.MFTLayout)
+				q.emit(r.Append(q.out), mad.MFTLayout)
 			}
 		}
 	})
@@ -242,9 +232,7 @@ func (q *query) slvls() mad.Status {
 			}
 			mask := q.mask
 			emit := func() {
-				start := len(q.out)
-				q.out = r.Append(q.out)
-				q.emitMask(start, mad.SLtoVLLayout, mask)
+				q.emitMask(r.Append(q.out), mad.SLtoVLLayout, mask)
 			}
 			r.OutPort = port.Num
 			if !isSwitch {
@@ -279,9 +267,7 @@ func (q *query) vlArbs() mad.Status {
 					// meant; the number is often given as 0.
 					mask &^= mad.CompVLARPort
 				}
-				start := len(q.out)
-				q.out = r.Append(q.out)
-				q.emitMask(start, mad.VLArbLayout, mask)
+				q.emitMask(r.Append(q.out), mad.VLArbLayout, mask)
 			}
 		})
 	})
@@ -298,9 +284,7 @@ func (q *query) smInfos() mad.Status {
 		if !q.trusted {
 			r.Info.SMKey = 0
 		}
-		start := len(q.out)
-		q.out = r.Append(q.out)
-		q.emit(start, mad.SMInfoLayout)
+		q.emit(r.Append(q.out), mad.SMInfoLayout)
 	}
 	return mad.StatusOK
 }
@@ -336,9 +320,7 @@ func (q *query) links() mad.Status {
 		if end := q.byLID(r.ToLID); to != fabric.None && end != to || !q.visible(end) {
 			return
 		}
-		start := len(q.out)
-		q.out = r.Append(q.out)
-		q.emit(start, mad.LinkLayout)
+		q.emit(r.Append(q.out), mad.LinkLayout)
 	}
 	if !q.has(mad.CompLRFromLID) && to != fabric.None {
 		// Links are the same from both ends: start at the far one.
@@ -379,9 +361,7 @@ func (q *query) pkeys() mad.Status {
 				if b*32 < len(keys) {
 					copy(r.Table[:], keys[b*32:])
 				}
-				start := len(q.out)
-				q.out = r.Append(q.out)
-				q.emit(start, mad.PKeyTableLayout)
+				q.emit(r.Append(q.out), mad.PKeyTableLayout)
 			}
 		})
 	})

@@ -477,13 +477,13 @@ func (q *query) finish() Reply {
 	return Reply{MAD: q.out, RMPP: table}
 }
 
-// emit adds the record that was appended to q.out from start on, if the query's
-// mask lets it through.
-func (q *query) emit(start int, l *mad.Layout) { q.emitMask(start, l, q.mask) }
+// emit takes q.out with a record appended, if the query's mask lets it through.
+func (q *query) emit(out []byte, l *mad.Layout) { q.emitMask(out, l, q.mask) }
 
-func (q *query) emitMask(start int, l *mad.Layout, mask mad.CompMask) {
-	if !l.Matches(q.out[start:], q.data, mask) || q.full {
-		q.out = q.out[:start]
+func (q *query) emitMask(out []byte, l *mad.Layout, mask mad.CompMask) {
+	start := len(q.out)
+	if q.out = out; !l.Matches(out[start:], q.data, mask) || q.full {
+		q.out = out[:start]
 		return
 	}
 	q.took()

@@ -2,6 +2,7 @@ package rtnl
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -26,11 +27,11 @@ func decodeInet(a nl.Attrs, s *Settings) {
 // Get is a setting as its file has it, by a key such as ipv6/accept_ra. ok is false for those
 // that are not reported: this kernel does not have them, or the link has no IPv6.
 func (s Settings) Get(key string) (value string, ok bool) {
-	conf, i := s.Inet6, inet6Conf(key)
+	conf, i := s.Inet6, slices.Index(inet6Conf[:], key)
 	if i < 0 {
-		conf, i = s.Inet, inetConf(key)
+		conf, i = s.Inet, slices.Index(inetConf[:], key)
 	}
-	if i < 0 || len(conf) < 4*(i+1) {
+	if key == "" || i < 0 || len(conf) < 4*(i+1) {
 		return "", false
 	}
 	v := ne.Uint32(conf[4*i:])
@@ -40,64 +41,18 @@ func (s Settings) Get(key string) (value string, ok bool) {
 	return strconv.Itoa(int(int32(v))), true
 }
 
-// inetConf is the place of a setting in IFLA_INET_CONF, IPV4_DEVCONF_* of linux/ip.h less 1,
-// -1 for none.
-func inetConf(key string) int {
-	switch key {
-	case "ipv4/forwarding":
-		return 0
-	case "ipv4/proxy_arp":
-		return 2
-	case "ipv4/rp_filter":
-		return 7
-	case "ipv4/arp_announce":
-		return 17
-	case "ipv4/arp_ignore":
-		return 18
-	case "ipv4/promote_secondaries":
-		return 19
-	case "ipv4/accept_local":
-		return 22
-	case "ipv4/proxy_arp_pvlan":
-		return 24
-	case "ipv4/route_localnet":
-		return 25
-	}
-	return -1
+// inetConf are the settings by their places in IFLA_INET_CONF, IPV4_DEVCONF_* of linux/ip.h
+// less 1.
+var inetConf = [...]string{
+	0: "ipv4/forwarding", 2: "ipv4/proxy_arp", 7: "ipv4/rp_filter", 17: "ipv4/arp_announce", 18: "ipv4/arp_ignore",
+	19: "ipv4/promote_secondaries", 22: "ipv4/accept_local", 24: "ipv4/proxy_arp_pvlan", 25: "ipv4/route_localnet",
 }
 
-// inet6Conf is the place of a setting in IFLA_INET6_CONF, DEVCONF_* of linux/ipv6.h, -1 for
-// none. It has no times, which are in other units than in their files.
-func inet6Conf(key string) int {
-	switch key {
-	case "ipv6/forwarding":
-		return 0
-	case "ipv6/hop_limit":
-		return 1
-	case "ipv6/mtu":
-		return 2
-	case "ipv6/accept_ra":
-		return 3
-	case "ipv6/autoconf":
-		return 5
-	case "ipv6/dad_transmits":
-		return 6
-	case "ipv6/use_tempaddr":
-		return 10
-	case "ipv6/accept_ra_defrtr":
-		return 17
-	case "ipv6/proxy_ndp":
-		return 22
-	case "ipv6/disable_ipv6":
-		return 26
-	case "ipv6/ndisc_notify":
-		return 29
-	case "ipv6/accept_ra_mtu":
-		return 35
-	case "ipv6/addr_gen_mode":
-		return 47
-	case "ipv6/ra_defrtr_metric":
-		return 52
-	}
-	return -1
+// inet6Conf are those by their places in IFLA_INET6_CONF, DEVCONF_* of linux/ipv6.h. It has no
+// times, which are in other units than in their files.
+var inet6Conf = [...]string{
+	0: "ipv6/forwarding", 1: "ipv6/hop_limit", 2: "ipv6/mtu", 3: "ipv6/accept_ra", 5: "ipv6/autoconf",
+	6: "ipv6/dad_transmits", 10: "ipv6/use_tempaddr", 17: "ipv6/accept_ra_defrtr", 22: "ipv6/proxy_ndp",
+	26: "ipv6/disable_ipv6", 29: "ipv6/ndisc_notify", 35: "ipv6/accept_ra_mtu", 47: "ipv6/addr_gen_mode",
+	52: "ipv6/ra_defrtr_metric",
 }

@@ -14,6 +14,8 @@ import (
 	"ibnetworkd/daemon/bus/api"
 	"ibnetworkd/daemon/control"
 	"ibnetworkd/internal/testkit"
+	"ibnetworkd/link"
+	"ibnetworkd/smctl"
 )
 
 // Without a bus the daemon is called on its socket: values, and errors with the exit
@@ -59,5 +61,16 @@ func TestCallSocket(t *testing.T) {
 	}
 	if err := c.call(t.Context(), "Describe", nil); err == nil || !strings.Contains(err.Error(), "1 values, 0 are expected") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// Without a bus the daemon's report has no subnet managers: their state is unknown, not
+// that no port is managed.
+func TestManagersThatAreNotReported(t *testing.T) {
+	got := unreported([]link.PortStatus{{IBDevice: "mlx5_0", Port: 1, LinkLayer: "InfiniBand", PortGUID: "0x1"},
+		{IBDevice: "mlx5_1", Port: 1, LinkLayer: "Ethernet"}}, "no bus")
+	want := smctl.Status{IBDevice: "mlx5_0", Port: 1, PortGUID: "0x1", Phase: phaseUnknown, Reason: "no bus"}
+	if len(got) != 1 || got[0] != want {
+		t.Errorf("%+v", got)
 	}
 }

@@ -3,8 +3,11 @@ package picture
 import (
 	"bytes"
 	"encoding/xml"
+	"flag"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -184,4 +187,18 @@ func FuzzPicture(f *testing.F) {
 		b.Reset()
 		testkit.NoError(t, WriteDOT(&b, x))
 	})
+}
+
+var out = flag.String("pictures", "", "write the pictures of all shapes into this directory, to be looked at")
+
+func TestPictures(t *testing.T) {
+	if *out == "" {
+		t.Skip("give -pictures DIRECTORY")
+	}
+	for name, f := range shapes() {
+		w, err := os.Create(filepath.Join(*out, name+".svg"))
+		testkit.NoError(t, err)
+		testkit.NoError(t, WriteSVG(w, f))
+		testkit.NoError(t, w.Close())
+	}
 }

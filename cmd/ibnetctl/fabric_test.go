@@ -208,9 +208,7 @@ func TestTopologyIsClean(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.Link(0, 1, 1, 1); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, b.Link(0, 1, 1, 1))
 	b.SetSM(0, 1)
 	var out bytes.Buffer
 	a := &app{out: &out}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -80,9 +81,7 @@ func TestSlowNode(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := newWorld(t, f, simfabric.Options{Loss: loss, DelayMin: 20 * time.Microsecond, DelayMax: 20 * time.Microsecond})
 					defer w.close()
-					if err := w.sim.Slow(f.Nodes[node].GUID, slow*time.Millisecond); err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, w.sim.Slow(f.Nodes[node].GUID, slow*time.Millisecond))
 					s, _ := w.manager(f.SMPort, engine.Config{Sweep: -1})
 					took := w.up(time.Minute)
 					time.Sleep(5 * time.Second)
@@ -190,9 +189,7 @@ func TestSilentNode(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, f, simfabric.Options{DelayMin: 20 * time.Microsecond, DelayMax: 20 * time.Microsecond})
 			defer w.close()
-			if err := w.sim.Mute(f.Nodes[tt.node].GUID, true); err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, w.sim.Mute(f.Nodes[tt.node].GUID, true))
 			s, _ := w.manager(f.SMPort, engine.Config{Sweep: -1})
 			time.Sleep(8 * time.Second)
 			if x := s.Refresh(); w.total() != tt.smps || x.Sweeps == 0 {
@@ -212,9 +209,7 @@ func TestLossWithVisibleKeys(t *testing.T) {
 			defer w.close()
 			for p := range f.Ports {
 				if f.Ports[p].Known && key != 0 {
-					if err := w.sim.SetPortInfo(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num, func(x *mad.PortInfo) { x.SetMKey(key) }); err != nil {
-						t.Fatal(err)
-					}
+					testkit.NoError(t, w.sim.SetPortInfo(f.Nodes[f.Ports[p].Node].GUID, f.Ports[p].Num, func(x *mad.PortInfo) { x.SetMKey(key) }))
 				}
 			}
 			pol := program.DefaultPolicy()

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/route"
@@ -23,15 +24,11 @@ func plugged(t *testing.T, f *fabric.Fabric, desc string, count func(s int) int)
 	}
 	add := func(n fabric.Node) int {
 		k, err := b.AddNode(n)
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		return k
 	}
 	link := func(n int, p uint8, m int, q uint8) {
-		if err := b.Link(n, p, m, q); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, b.Link(n, p, m, q))
 	}
 	for i := range f.Nodes {
 		n := f.Nodes[i]

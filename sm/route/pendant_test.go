@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/route"
@@ -83,9 +84,7 @@ func TestDrainedAsOff(t *testing.T) {
 			f := onLayers(c.f, 4)
 			f = gen.LIDs(f, c.lmc)
 			whole, err := route.Build(f, c.opt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			off := f
 			var nodes []int32
 			var guids []ib.GUID
@@ -101,13 +100,9 @@ func TestDrainedAsOff(t *testing.T) {
 			opt := c.opt
 			opt.Previous, opt.Order, opt.SL, opt.Trunk = whole.LFT, whole.Order, whole.SL, whole.Trunk
 			r, err := route.Build(g, opt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			o, err := route.Build(off, opt)
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if r.Engine != o.Engine || c.want != "" && r.Engine != c.want {
 				t.Errorf("%s, off %s, want %s", r.Engine, o.Engine, c.want)
 			}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"ibnetworkd/ib"
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/sm/fabric"
 	"ibnetworkd/sm/route"
@@ -106,9 +107,7 @@ func TestEngines(t *testing.T) {
 			for lmc := range ib.LMC(2) {
 				f := gen.LIDs(tt.f, lmc)
 				r, err := route.Build(f, route.Options{Layers: 8})
-				if err != nil {
-					t.Fatal(err)
-				}
+				testkit.NoError(t, err)
 				if r.Engine != tt.engine || r.NumLayers != tt.layers || len(r.Warnings) > 0 {
 					t.Errorf("engine %s with %d layers, want %s with %d; warnings %v", r.Engine, r.NumLayers, tt.engine, tt.layers, r.Warnings)
 				}
@@ -134,9 +133,7 @@ func TestEngines(t *testing.T) {
 func TestCreditLoopIsFound(t *testing.T) {
 	f := gen.LIDs(gen.Ring(6, 1), 0)
 	r, err := route.Build(f, route.Options{Engine: route.MinHop})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	loop := route.CreditLoop(f, r.LFT, nil)
 	if len(loop) != 6 {
 		t.Errorf("loop of a ring of 6: %v", loop)
@@ -175,9 +172,7 @@ func TestTorusWithoutLevels(t *testing.T) {
 		}
 		allPairs(t, f, r, 0)
 		u, err := route.Build(f, route.Options{Engine: route.UpDown})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		dor, updn := slices.Max(slices.Collect(maps.Values(loads(f, r.LFT)))), slices.Max(slices.Collect(maps.Values(loads(f, u.LFT))))
 		t.Logf("%v: most flows on a link: dor %d, updn %d", dims, dor, updn)
 		if 20*dor > 21*updn {
@@ -396,9 +391,7 @@ func TestFatTreeBalance(t *testing.T) {
 	for name, f := range map[string]*fabric.Fabric{"two levels": gen.FatTree2(12, 6), "three levels": gen.FatTree3(8, 4, 64)} {
 		f = gen.LIDs(f, 0)
 		r, err := route.Build(f, route.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, err)
 		least, most, sum := 1<<60, 0, 0
 		ours := loads(f, r.LFT)
 		for _, v := range ours {
@@ -431,9 +424,7 @@ func TestSlowLink(t *testing.T) {
 		f.Ports[i].Info.SetWidthActive(1)
 	}
 	r, err := route.Build(f, route.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	ours := loads(f, r.LFT)
 	other := f.Ports[slow].Node
 	sum, n := 0, 0
@@ -477,9 +468,7 @@ func TestSpeed(t *testing.T) {
 	f := gen.LIDs(gen.FatTree3(36, 16, 5184), 0)
 	start := time.Now()
 	r, err := route.Build(f, route.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	took := time.Since(start)
 	start = time.Now()
 	loop := route.CreditLoop(f, r.LFT, nil)
@@ -555,9 +544,7 @@ func TestTreeOfUnevenCores(t *testing.T) {
 				}
 			}
 			r, err := route.Build(g, route.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			testkit.NoError(t, err)
 			if loop := route.CreditLoop(g, r.LFT, r.SL); loop != nil || naiveLoop(g, r.LFT) {
 				t.Errorf("credit loop %v", loop)
 			}

@@ -24,12 +24,8 @@ func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string, mode os.FileMode) string {
 		p := filepath.Join(dir, name)
-		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(p, mode); err != nil {
-			t.Fatal(err)
-		}
+		testkit.NoError(t, os.WriteFile(p, []byte(text), 0o600))
+		testkit.NoError(t, os.Chmod(p, mode))
 		return p
 	}
 	good := write("good.conf", "Default=0x7fff, ipoib : ALL=full;\n", 0o644)
@@ -38,9 +34,7 @@ func TestCheck(t *testing.T) {
 	open := write("open.keys", "MKey=1\n", 0o644)
 	closed := write("closed.keys", "MKey=1\n", 0o600)
 	fifo := filepath.Join(dir, "folder")
-	if err := os.Mkdir(fifo, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Mkdir(fifo, 0o755))
 	all := Checker{UID: -1}
 	for _, tt := range []struct {
 		pol   smctl.Policy
@@ -85,12 +79,8 @@ func TestCheckOpenSM(t *testing.T) {
 	if len(ps) != 1 || !ps[0].Fatal || !strings.Contains(without.Problem, "/usr/sbin/opensm: not installed: install opensm") {
 		t.Errorf("not installed: %v", ps)
 	}
-	if err := os.MkdirAll(filepath.Join(c.Root, "usr/sbin"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(c.Root, smctl.OpenSM), nil, 0o755); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.MkdirAll(filepath.Join(c.Root, "usr/sbin"), 0o755))
+	testkit.NoError(t, os.WriteFile(filepath.Join(c.Root, smctl.OpenSM), nil, 0o755))
 	if ps, f := c.Check(pol); len(ps) > 0 || f.Problem != "" || f.Digest == without.Digest {
 		t.Errorf("%v %+v, without opensm %+v", ps, f, without)
 	}
@@ -106,9 +96,7 @@ func TestAccess(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	p := filepath.Join(dir, "p.conf")
-	if err := os.WriteFile(p, []byte("Default=0x7fff : ALL=full;\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.WriteFile(p, []byte("Default=0x7fff : ALL=full;\n"), 0o600))
 	c := stranger(t)
 	say := func() string { _, f := c.Check(smctl.Policy{PartitionsFile: p}); return f.Problem }
 	if got := say(); !strings.Contains(got, "may not read "+p) || !strings.Contains(got, "chmod a+r "+p) {
@@ -123,9 +111,7 @@ func TestAccess(t *testing.T) {
 		t.Errorf("all can read it: %q", got)
 	}
 	// opensm runs as root, without the capability to read what others own.
-	if err := os.Chown(p, 64999, 64999); err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, os.Chown(p, 64999, 64999))
 	_ = os.Chmod(p, 0o600)
 	of := func(f string) string {
 		ps, _ := c.Check(smctl.Policy{PartitionsFile: f, Engine: smctl.EngineOpenSM})

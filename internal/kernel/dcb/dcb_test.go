@@ -95,9 +95,7 @@ func TestRoundTrip(t *testing.T) {
 		}
 	}
 	got, err := c.Get("eth0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	want := State{ETS: &ets, PFC: &pfc, Buffer: &buffer, Apps: apps, Trust: []Selector{DSCP, PCP}, DCBX: &dcbx}
 	testkit.Diff(t, "", want, got)
 }

@@ -26,9 +26,7 @@ func coalesce(w *nl.Builder) {
 
 func TestDecode(t *testing.T) {
 	v, err := decode(message(t, unix.ETHTOOL_MSG_COALESCE_GET_REPLY, coalesce))
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	testkit.Diff(t, "", Values{unix.ETHTOOL_A_COALESCE_RX_USECS: 20, unix.ETHTOOL_A_COALESCE_USE_ADAPTIVE_RX: 1}, v)
 	kerneltest.Golden(t, "", decode)
 }

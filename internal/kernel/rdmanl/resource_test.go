@@ -35,9 +35,7 @@ func resourceMessages(t testing.TB) (qps, ids []byte) {
 func TestHolders(t *testing.T) {
 	qps, ids := resourceMessages(t)
 	got, err := decodeHolders(qps, attrResQP, attrResQPEntry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	testkit.NoError(t, err)
 	want := []Holder{{QueuePair: 1, Type: qpGSI, Kernel: "ib_core"}, {QueuePair: 17, Type: 2, State: 3, PID: 4711}}
 	testkit.Diff(t, "", want, got, cmpopts.EquateComparable(netip.Addr{}))
 	if got, err = decodeHolders(ids, attrResCMID, attrResCMIDEntry); err != nil {

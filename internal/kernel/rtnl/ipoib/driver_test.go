@@ -68,9 +68,7 @@ func TestVerify(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	b, err := message(&Driver{PKey: new(ib.PKey(0x8001)), Mode: new(ib.ModeConnected), UMcast: new(uint16(0))}).MarshalBinary()
-	if err != nil {
-		f.Fatal(err)
-	}
+	testkit.NoError(f, err)
 	f.Add(b[16:])
 	f.Add([]byte{8, 0, 1, 0, 1, 128, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {

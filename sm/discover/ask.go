@@ -80,11 +80,27 @@ func (d *Discovery) askPorts(i int32, from int) {
 // route would answer for itself.
 func (d *Discovery) probe(i int32, p uint8) {
 	if x := &d.nodes[i]; len(x.path) >= MaxHops {
-		d.problem(i, "what is behind port %s[%d] is more than %d hops away, out of reach of directed routes; run the subnet manager on a host "+
-			"nearer the middle", x.name(), p, MaxHops)
+		d.far = append(d.far, farPort{i, p})
 		return
 	}
 	d.urgent.push(tag(kProbe, 0, i, p))
+}
+
+// farPort is a port at the end of the longest directed route.
+type farPort struct {
+	node int32
+	port uint8
+}
+
+// reportFar reports them, by the names that are known at the end of the walk.
+func (d *Discovery) reportFar() {
+	for _, x := range d.far {
+		if n := &d.nodes[x.node]; !n.gone {
+			d.problem(x.node, "what is behind port %s[%d] is more than %d hops away, out of reach of directed routes; run the subnet manager "+
+				"on a host nearer the middle", n.name(), x.port, MaxHops)
+		}
+	}
+	d.far = nil
 }
 
 // wanted reports whether a port's PortInfo is to be read.

@@ -159,6 +159,7 @@ type Discovery struct {
 	again                     map[uint64]bool // requests that were repeated: see askAgain
 	claims                    []claim
 	nameless                  []nameless
+	far                       []farPort
 	twoGUIDs                  []changing
 	reshaped                  map[ib.GUID][]uint16 // claims by nodes with other properties
 	stirred                   []int32              // switches that reported a change of a port

@@ -90,6 +90,7 @@ func (d *Discovery) Result() *Result {
 	for d.samePort(f) {
 		f = d.build()
 	}
+	d.reportFar()
 	d.reportNameless()
 	d.reportChanging()
 	d.res.Lost = d.resumed && !d.opt.Flaps.Next().IsZero() &&

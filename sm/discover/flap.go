@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -113,6 +114,24 @@ func (t *Flaps) Next() (next time.Time) {
 		}
 	}
 	return next
+}
+
+// LeftOut gives the links that are left out, by the port that comes first, until when.
+func (t *Flaps) LeftOut() (out []LeftOut) {
+	for k, x := range t.ports {
+		if !x.until.IsZero() && k.node == min(x.ends[0].node, x.ends[1].node) {
+			out = append(out, LeftOut{k.node, k.port, x.until})
+		}
+	}
+	slices.SortFunc(out, func(a, b LeftOut) int { return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.Port, b.Port)) })
+	return out
+}
+
+// LeftOut is a link that goes down too often.
+type LeftOut struct {
+	Node  ib.GUID
+	Port  uint8
+	Until time.Time // it is left out of the routes
 }
 
 // Release ends what is over at that time and gives the switches to read again.

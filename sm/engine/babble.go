@@ -149,6 +149,20 @@ func (t *babbles) due(now time.Time, all bool) (act []mad.Notice, over []babbler
 	return act, over
 }
 
+// loud gives those that are acted on at intervals.
+func (t *babbles) loud() (out []babbler) {
+	if t.quiet == 0 {
+		return nil
+	}
+	for k, b := range t.of {
+		if b.quiet {
+			out = append(out, k)
+		}
+	}
+	slices.SortFunc(out, babbler.compare)
+	return out
+}
+
 func (k babbler) compare(o babbler) int {
 	return cmp.Or(cmp.Compare(k.from.kind, o.from.kind), cmp.Compare(k.from.id, o.from.id), cmp.Compare(k.trap, o.trap))
 }

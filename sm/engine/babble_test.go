@@ -70,12 +70,22 @@ func TestBabblingPort(t *testing.T) {
 			if n := strings.Count(text.String(), "a port sends a trap too often"); n != 1 {
 				t.Errorf("trap %d: %d lines say so:\n%s", tt.trap, n, text.String())
 			}
+			if n := strings.Count(text.String(), "subnet up"); n > 7 {
+				t.Errorf("trap %d: %d sweeps that changed nothing are logged", tt.trap, n)
+			}
 			if x := s.Refresh(); x.Counters.Quiet != traps-acted {
 				t.Errorf("trap %d: %d were left, want %d", tt.trap, x.Counters.Quiet, traps-acted)
+			}
+			shown := func() string { return strings.Join(s.Refresh().Problems, "\n") }
+			if !strings.Contains(shown(), "too often") {
+				t.Errorf("trap %d: the status has %q", tt.trap, shown())
 			}
 			text.Reset()
 			if time.Sleep(time.Minute); !strings.Contains(text.String(), "each trap is acted on again") || strings.Contains(text.String(), "WARN") {
 				t.Errorf("trap %d: a minute later:\n%s", tt.trap, text.String())
+			}
+			if shown() != "" {
+				t.Errorf("trap %d: a minute later the status has %q", tt.trap, shown())
 			}
 		})
 	}

@@ -48,6 +48,10 @@ func TestFlappingLink(t *testing.T) {
 		if n := strings.Count(text.String(), "is left out of the routes for 1m0s"); n == 0 {
 			t.Errorf("nothing says so:\n%s", text.String())
 		}
+		shown := func() string { return strings.Join(s.Refresh().Problems, "\n") }
+		if !strings.Contains(shown(), "goes down too often; it is left out of the routes until ") {
+			t.Errorf("the status has %q", shown())
+		}
 		before := w.total()
 		if flap(10); used() {
 			t.Error("used while it goes on")
@@ -58,6 +62,9 @@ func TestFlappingLink(t *testing.T) {
 		time.Sleep(time.Minute)
 		if w.settle(sm, s, time.Minute); !used() {
 			t.Error("not used after a minute")
+		}
+		if shown() != "" {
+			t.Errorf("the status has %q", shown())
 		}
 		if flap(5); used() {
 			t.Error("used when it goes on after that")

@@ -121,6 +121,7 @@ type sweeps struct {
 	problems   []discover.Problem // what walks could not make sense of
 	failures   int                // sweeps in a row with such
 	retryAt    time.Time          // when they are read again, 0 for never
+	said       time.Time          // when a sweep was last logged
 	fruitless  int                // sweeps in a row that changed nothing
 	quietUntil time.Time          // before that no event leads to a sweep
 	disturbed  time.Time          // when another manager's traces were last found

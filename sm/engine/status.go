@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -114,10 +115,8 @@ func (s *Subnet) publish() {
 		x.Others = append(x.Others, s.manager(p))
 	}
 	if f := s.prog.shown; f != nil && s.elect.State() == mad.SMMaster {
-		for _, p := range s.sweeps.problems {
-			x.Problems = append(x.Problems, p.Text)
-		}
 		x.Fabric = s.cfg.Names.Apply(f)
+		x.Problems = s.problems(x.Fabric)
 		x.Nodes, x.Switches, x.EndPorts, x.Links = len(f.Nodes), len(f.Switches), len(f.EndPorts), s.sweeps.last.Links
 		x.Groups = s.served.admin.NumGroups()
 		if f.SMPort != fabric.None {
@@ -134,6 +133,25 @@ func (s *Subnet) publish() {
 	if s.cfg.Changed != nil {
 		s.cfg.Changed(x)
 	}
+}
+
+// problems are what is wrong in the fabric and lasts: what discovery found, links that are
+// left out of the routes, and ports that send traps without end.
+func (s *Subnet) problems(f *fabric.Fabric) (out []string) {
+	for _, p := range s.sweeps.problems {
+		out = append(out, p.Text)
+	}
+	for _, l := range s.sweeps.flaps.LeftOut() {
+		if n := f.NodeByGUID(l.Node); n != fabric.None {
+			out = append(out, fmt.Sprintf("the link at port %s[%d] goes down too often; it is left out of the routes until %s: check the cable "+
+				"and both ports", f.Nodes[n].Name(), l.Port, l.Until.Format(time.TimeOnly)))
+		}
+	}
+	for _, k := range s.babbles.loud() {
+		out = append(out, fmt.Sprintf("%s sends trap %d too often; it is acted on every %v at most: check the cables and the firmware of "+
+			"that node", s.sourceName(k.from), k.trap, babbleEvery))
+	}
+	return out[:min(len(out), problemsMost)]
 }
 
 // RoutesWords describes the tables in force.

@@ -23,6 +23,7 @@ import (
 type sweep struct {
 	s            *Subnet
 	kind, reason string    // full, partial or light, and what led to it
+	asked        bool      // for by an administrator or a setting
 	begin        time.Time // of the walk
 	sent         uint64    // SMPs that were sent before
 	first        bool      // as master, nothing that is programmed is known: set by configure
@@ -79,7 +80,7 @@ var errNoRoutes = errors.New("no routes")
 
 // newSweep begins a sweep, before its walk.
 func (s *Subnet) newSweep(kind, reason string) *sweep {
-	return &sweep{s: s, kind: kind, reason: reason, begin: time.Now(), sent: s.counters.SMPs}
+	return &sweep{s: s, kind: kind, reason: reason, asked: s.ev.resweep, begin: time.Now(), sent: s.counters.SMPs}
 }
 
 // configure runs the stages on what the walk found.
@@ -144,6 +145,9 @@ func (w *sweep) send(ctx context.Context, reqs []smp.Request) error {
 	return w.s.pump(ctx, &smp.List{Requests: reqs, Done: w.answered})
 }
 
+// After sayFirst sweeps in a row that changed nothing, one each sayEvery is logged.
+const sayFirst, sayEvery = 4, time.Second
+
 // finish plans what the sweep leaves to do, and reports it.
 func (w *sweep) finish() {
 	s := w.s
@@ -155,7 +159,8 @@ func (w *sweep) finish() {
 		s.sweeps.quietUntil = time.Now().Add(min(time.Millisecond<<min(s.sweeps.fruitless, 10), 200*time.Millisecond))
 	}
 	w.retry()
-	w.report(w.f, changed || w.reason != "")
+	again := s.sweeps.fruitless > sayFirst && time.Since(s.sweeps.said) < sayEvery
+	w.report(w.f, changed || w.asked || w.reason != "" && !again)
 	s.save()
 }
 
@@ -196,6 +201,7 @@ func (w *sweep) report(f *fabric.Fabric, say bool) {
 	s.sweeps.last = st
 	s.publish() // before the log: programs that read it query the status then
 	if say {
+		s.sweeps.said = time.Now()
 		log := s.log
 		if n := s.prog.want.layers; n > 1 {
 			log = log.With("service_levels", n)

@@ -295,7 +295,7 @@ const (
 // (0 if none is known). The rank other, if any, is taken if it is clearly better: than the
 // others on graphs that are too large to move each switch often, else than what is found.
 // The order of the tables in force stays while it is nearly as good as what is found from
-// it, so that the tables stay too. The same graph and arguments give the same order.
+// it, so that the tables stay too; if a cut has changed it on a tree, see priorByLevel. The same graph and arguments give the same order.
 func (b *builder) bestOrder(bound float64, other []float64, ranks ...[]float64) []int32 {
 	g := b.graph
 	f := newFluid(g)
@@ -329,7 +329,13 @@ func (b *builder) bestOrder(bound float64, other []float64, ranks ...[]float64) 
 	var old []int32
 	oldScore := math.Inf(1)
 	if b.prior != nil {
-		if old, oldScore = judge(b.prior); oldScore <= score {
+		old, oldScore = judge(b.prior)
+		if b.level != nil && !follows(old, b.prior) {
+			if p, v := judge(b.priorByLevel()); v <= oldScore {
+				old, oldScore = p, v
+			}
+		}
+		if oldScore <= score {
 			pos, score = old, oldScore
 		}
 		steps /= 4
@@ -355,6 +361,31 @@ func (b *builder) bestOrder(bound float64, other []float64, ranks ...[]float64) 
 		return old
 	}
 	return pos
+}
+
+// follows reports whether an order is that of a rank.
+func follows(pos []int32, rank []float64) bool {
+	by := make([]float64, len(pos))
+	for s, at := range pos {
+		by[at] = rank[s]
+	}
+	return slices.IsSorted(by)
+}
+
+// priorByLevel ranks the first leaf of the order in force first, because it leads from roots to others, and
+// then the switches of a tree by level, within one as in that order. Where a cut has left some of them
+// without a neighbour before them, leaves that take their places would not reach each other through all roots.
+func (b *builder) priorByLevel() []float64 {
+	rank := above(b.level)
+	first, most := -1, slices.Max(b.prior)
+	for s, at := range b.prior {
+		rank[s] += at / (most + 1)
+		if b.level[s] == 0 && (first < 0 || at < b.prior[first]) {
+			first = s
+		}
+	}
+	rank[first] -= float64(b.n)
+	return rank
 }
 
 // firstOrder is the best of the orders by some ranks.

@@ -284,19 +284,27 @@ func carried(from, to *fabric.Fabric, lft [][]uint8) [][]uint8 {
 // entriesBetween counts, of the entries for LIDs of both fabrics on switches of both, those of
 // the first tables that lead over a link that the second fabric lacks, and those that differ.
 func entriesBetween(f, g *fabric.Fabric, first, second [][]uint8) (must, changed int) {
-	lids := map[ib.LID]bool{}
+	known, both := map[ib.LID]bool{}, []ib.LID(nil)
 	for _, e := range f.EndPorts {
-		lids[f.Ports[e].LID] = true
+		known[f.Ports[e].LID] = true
 	}
-	old := carried(f, g, first)
-	for s := range g.Switches {
-		for _, e := range g.EndPorts {
-			lid := g.Ports[e].LID
-			if d, _ := g.SwitchOf(e); d == fabric.None || old[s] == nil || !lids[lid] {
-				continue
-			}
-			p := old[s][lid]
-			if q := g.Port(g.Switches[s].Node, p); p != 0 && p != route.NoPort && (q == fabric.None || g.Ports[q].Peer == fabric.None) {
+	for _, e := range g.EndPorts {
+		if d, _ := g.SwitchOf(e); d != fabric.None && known[g.Ports[e].LID] {
+			both = append(both, g.Ports[e].LID)
+		}
+	}
+	for s, old := range carried(f, g, first) {
+		if old == nil {
+			continue
+		}
+		var gone [256]bool
+		for p := range gone {
+			q := g.Port(g.Switches[s].Node, uint8(p))
+			gone[p] = p != 0 && p != int(route.NoPort) && (q == fabric.None || g.Ports[q].Peer == fabric.None)
+		}
+		for _, lid := range both {
+			p := old[lid]
+			if gone[p] {
 				must++
 			}
 			if second[s][lid] != p {

@@ -19,6 +19,9 @@ type candidates struct {
 	all   int32   // how many those are
 	count int     // links of all switches
 	lost  int     // switches without a way
+	// With columns: the entries in force, then those made, for the LIDs of switch goal, by LID and switch.
+	entries []uint8
+	goal    int32
 }
 
 func newCandidates(g *graph) *candidates {

@@ -28,7 +28,6 @@ type stems struct {
 	placeOf []uint8   // with prev, by switch and port: the place of the link among those of the switch
 	unled   [][]int32 // with prev, by switch: links that no entry leads to
 	lft     [][]uint8
-	entries []uint8 // of the current switch, by LID and switch
 	none    []uint8 // NoPort by switch
 	limit   int64
 	above   [][]step // by switch: the links to it from switches above it
@@ -41,6 +40,7 @@ type stems struct {
 	grown   []int32  // memory for that
 	spare   []int32  // by switch: the place in the candidates of the next one for LIDs without flows there
 	used    []bool   // by switch: whether flows to the current LID that have their way pass it
+	loaded  []int32  // switches with flows to the current LID, the farthest first
 	astray  []int32  // switches with hosts whose flows have no way yet
 	rest    int64    // hosts that have a way to the current switch
 	// Of the way down to each switch from the top, by switch: the last link and its switch, the load
@@ -59,7 +59,9 @@ type stems struct {
 type step struct{ from, first, count int32 }
 
 func (b *builder) newStems(e engine, prev [][]uint8, limit int64) *stems {
-	y := &stems{assignment: bareAssignment(b.graph, e, 0), level: b.level, prev: prev, lft: newTables(b.graph), limit: limit,
+	lft := newTables(b.graph)
+	e = &columns{e, b.graph, prev, lft}
+	y := &stems{assignment: bareAssignment(b.graph, e, 0), level: b.level, prev: prev, lft: lft, limit: limit,
 		none:  bytes.Repeat([]byte{NoPort}, b.n),
 		above: make([][]step, b.n), under: make([][]step, b.n), listed: make([]uint64, len(b.port)/64+1), into: make([]int64, b.n),
 		ports: make([]int64, b.n), used: make([]bool, b.n), spare: make([]int32, b.n),
@@ -152,6 +154,13 @@ func (y *stems) fill() {
 		y.visit(d)
 		return true
 	})
+	write := func(c *candidates) { c.write(y.lft, y.dests) }
+	write(y.c)
+	for _, batch := range y.batches {
+		for _, c := range batch {
+			write(c)
+		}
+	}
 }
 
 // visit makes the entries for the LIDs of a switch.
@@ -167,9 +176,8 @@ func (y *stems) visit(d int32) {
 			}
 		}
 	}
-	y.gather(d)
 	for k, to := range y.dests[d] {
-		ports := y.entries[k*y.n:][:y.n]
+		ports := y.c.entries[k*y.n:][:y.n]
 		if y.round++; y.prev == nil || !y.adopt(ports) {
 			y.grow(d)
 		}
@@ -189,32 +197,48 @@ func (y *stems) visit(d int32) {
 		}
 		ports[d] = to.port
 	}
-	for s, row := range y.lft {
-		for k, to := range y.dests[d] {
-			row[to.lid] = y.entries[k*y.n+s]
-		}
-	}
+}
+
+// columns are the entries of tables for the LIDs of one switch after the other, which are found and written
+// with the candidates, maybe on another processor.
+type columns struct {
+	engine
+	g         *graph
+	prev, lft [][]uint8
+}
+
+func (e *columns) towards(d int32, c *candidates) {
+	c.write(e.lft, e.g.dests)
+	e.engine.towards(d, c)
+	c.gather(d, e.g.n, e.prev, e.g.dests[d])
 }
 
 // gather sets entries to those in force for the LIDs of a switch, NoPort where there are none.
-func (y *stems) gather(d int32) {
-	dests := y.dests[d]
-	if most := len(dests) * y.n; len(y.entries) < most {
-		y.entries = make([]uint8, most)
-	}
-	for s := range int32(y.n) {
-		var row []uint8
-		if y.prev != nil {
-			row = y.prev[s]
-		}
+func (c *candidates) gather(d int32, n int, prev [][]uint8, dests []dest) {
+	c.goal = d
+	c.entries = slices.Grow(c.entries[:0], len(dests)*n)[:len(dests)*n]
+	for s, row := range prev {
 		for k, to := range dests {
 			port := NoPort
 			if int(to.lid) < len(row) {
 				port = row[to.lid]
 			}
-			y.entries[k*y.n+int(s)] = port
+			c.entries[k*n+s] = port
 		}
 	}
+}
+
+// write puts the entries of the switch that gather was called for last into tables.
+func (c *candidates) write(lft [][]uint8, dests [][]dest) {
+	if len(c.entries) == 0 {
+		return
+	}
+	for s, row := range lft {
+		for k, to := range dests[c.goal] {
+			row[to.lid] = c.entries[k*len(lft)+s]
+		}
+	}
+	c.entries = c.entries[:0]
 }
 
 // candidate reports whether a link is a candidate of its switch.
@@ -354,35 +378,35 @@ func (y *stems) climb(t int32) int64 {
 // mean is the mean load of the links from above to a switch, from below where there is none above.
 func (y *stems) mean(s int32) int64 { return y.into[s] / max(1, y.ports[s]) }
 
-// fits adds the flows to a LID of d if all have a way, and reports whether they do. No link on it
+// fits finds the flows to a LID of d, and adds them if all have a way, which it reports. No link on it
 // gets more than limit.
 func (y *stems) fits(d int32, to dest) bool {
 	copy(y.flow, y.hosts)
+	y.loaded = y.loaded[:0]
+	fits := true
 	for _, s := range slices.Backward(y.queue) {
 		n := y.flow[s]
 		if n == 0 {
 			continue
 		}
+		y.loaded = append(y.loaded, s)
 		l := y.next[s]
 		if l == fabric.None {
-			return false
+			fits = false
+			continue
 		}
 		if y.unled != nil && len(y.unled[s]) > 0 {
 			l = y.renewed(s, l)
 			y.next[s] = l
 		}
-		if y.load[l]+n*to.ports*y.cost[l] > y.limit {
-			return false
-		}
+		fits = fits && y.load[l]+n*to.ports*y.cost[l] <= y.limit
 		y.flow[y.linkTo[l]] += n
 	}
-	if y.flow[d] < y.rest+y.hosts[d] {
+	if !fits || y.flow[d] < y.rest+y.hosts[d] {
 		return false
 	}
-	for _, s := range y.queue {
-		if n := y.flow[s] * to.ports; n > 0 {
-			y.put(s, y.next[s], n)
-		}
+	for _, s := range y.loaded {
+		y.put(s, y.next[s], y.flow[s]*to.ports)
 	}
 	return true
 }
@@ -407,18 +431,37 @@ func (y *stems) put(s, l int32, n int64) {
 	}
 }
 
-// divide adds the flows to a LID of d one switch after the other, the farthest first: where they have
-// a way and no link on it gets more than limit, and then the others, by the cheapest way.
+// divide adds the flows to a LID of d where they have a way on which no link gets more than limit by
+// all of them, then those of one switch after the other, the farthest first, where this is so by these alone,
+// and then the others, by the cheapest way.
 func (y *stems) divide(d int32, to dest) {
 	clear(y.used)
+	y.used[d] = true
+	for _, s := range slices.Backward(y.loaded) {
+		l := y.next[s]
+		y.used[s] = l != fabric.None && y.used[y.linkTo[l]] && y.load[l]+y.flow[s]*to.ports*y.cost[l] <= y.limit
+	}
+	copy(y.flow, y.hosts)
+	for _, s := range y.loaded {
+		if y.used[s] = y.used[s] && y.flow[s] > 0; y.used[s] {
+			l := y.next[s]
+			y.put(s, l, y.flow[s]*to.ports)
+			y.flow[y.linkTo[l]] += y.flow[s]
+		}
+	}
 	y.astray = y.astray[:0]
 	for _, s := range slices.Backward(y.c.order) {
-		if n := y.hosts[s] * to.ports; n > 0 {
-			if y.passes(s, d, n) {
-				y.send(s, d, n)
-			} else {
-				y.astray = append(y.astray, s)
-			}
+		if y.hosts[s] > 0 && !y.used[s] {
+			y.astray = append(y.astray, s)
+		}
+	}
+	rest := y.astray
+	y.astray = y.astray[:0]
+	for _, s := range rest {
+		if n := y.hosts[s] * to.ports; y.passes(s, d, n) {
+			y.send(s, d, n)
+		} else {
+			y.astray = append(y.astray, s)
 		}
 	}
 	full := false

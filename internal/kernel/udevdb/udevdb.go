@@ -86,6 +86,7 @@ func (d DB) read(id string) (Record, error) {
 // are not known and lines without a colon are skipped.
 func Parse(b []byte) Record {
 	r := Record{Found: true}
+	properties := min(bytes.Count(b, []byte("\nE:")), 64)
 	for len(b) > 0 {
 		var line []byte
 		line, b, _ = bytes.Cut(b, []byte{'\n'})
@@ -99,7 +100,7 @@ func Parse(b []byte) Record {
 		case 'E':
 			if k, val, ok := bytes.Cut(v, []byte{'='}); ok {
 				if r.props == nil {
-					r.props = make(map[string]string, 16)
+					r.props = make(map[string]string, properties)
 				}
 				r.props[string(k)] = string(val)
 			}

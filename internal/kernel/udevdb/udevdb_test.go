@@ -2,6 +2,7 @@ package udevdb
 
 import (
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -57,6 +58,26 @@ func TestRecords(t *testing.T) {
 	}
 	if _, err := db.Device("infiniband", "../../../etc/passwd"); err == nil {
 		t.Error("bad: a name led out of the directory")
+	}
+}
+
+// The record of each link is kept.
+func TestMemoryOfRecords(t *testing.T) {
+	text := []byte("I:1\nE:ID_BUS=pci\nE:ID_PATH=pci-0000:3b:00.0\nE:ID_NET_DRIVER=ib_ipoib\nE:ID_NET_NAME=ib0\nG:systemd\n")
+	records := make([]Record, 1000)
+	used := func() uint64 {
+		runtime.GC()
+		var s runtime.MemStats
+		runtime.ReadMemStats(&s)
+		return s.HeapAlloc
+	}
+	before := used()
+	for i := range records {
+		records[i] = Parse(text)
+	}
+	each := int(used()-before) / len(records)
+	if runtime.KeepAlive(records); each > 700 {
+		t.Errorf("%d bytes for each record, want at most 700", each)
 	}
 }
 

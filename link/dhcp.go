@@ -40,7 +40,7 @@ func leaseAddresses(l *Link, u *units.Unit) (out []units.Address) {
 	if x := l.leaseFor(u); x != nil {
 		out = append(out, x.address(u))
 	}
-	if x := l.lease6For(u); x != nil && x.Address.IsValid() && u.DHCPv6.UseAddress.Or(true) {
+	if x := l.lease6For(u); x != nil && x.Address.IsValid() && u.DHCPv6.Get().UseAddress.Or(true) {
 		out = append(out, units.Address{Address: units.Value[netip.Prefix]{V: x.Address, Set: true, Pos: u.Network.DHCP.Pos},
 			AddPrefixRoute: units.Some(false)})
 	}
@@ -65,7 +65,7 @@ func DHCPv6Start(l *Link, u *units.Unit) (start units.DHCPv6Start, byRouter bool
 	return units.DHCPv6None, true
 }
 
-func leaseTable(u *units.Unit) uint32 { return u.DHCPv4.RouteTable.Or(TableMain) }
+func leaseTable(u *units.Unit) uint32 { return u.DHCPv4.Get().RouteTable.Or(TableMain) }
 
 // address is the address of a lease. The kernel makes the route to its subnet in the
 // main table only.
@@ -81,7 +81,7 @@ func leaseRoutes(l *Link, u *units.Unit, table uint32) (out []Route) {
 	if lease == nil {
 		return nil
 	}
-	own := u.DHCPv4.RouteTable.Or(table)
+	own := u.DHCPv4.Get().RouteTable.Or(table)
 	apart := own != table || leaseTable(u) != TableMain // the kernel makes no route to the subnet there
 	base := Route{Table: own, Metric: u.DHCPMetric(), Type: RouteUnicast, Protocol: ProtoDHCP, PrefSrc: lease.Address.Addr()}
 	add := func(dst netip.Prefix, via netip.Addr) {
@@ -99,13 +99,13 @@ func leaseRoutes(l *Link, u *units.Unit, table uint32) (out []Route) {
 	if apart && lease.Address.Bits() < 32 {
 		add(lease.Address.Masked(), netip.IPv4Unspecified())
 	}
-	routes := u.DHCPv4.UseRoutes.Or(true)
+	routes := u.DHCPv4.Get().UseRoutes.Or(true)
 	if routes {
 		for _, r := range lease.Routes {
 			add(r.Dst, r.Gateway)
 		}
 	}
-	if lease.Gateway.IsValid() && u.DHCPv4.UseGateway.Or(routes) {
+	if lease.Gateway.IsValid() && u.DHCPv4.Get().UseGateway.Or(routes) {
 		add(netip.PrefixFrom(netip.IPv4Unspecified(), 0), lease.Gateway)
 	}
 	return out
@@ -115,7 +115,7 @@ func leaseRoutes(l *Link, u *units.Unit, table uint32) (out []Route) {
 func LeaseMTU(l *Link, u *units.Unit) units.Value[units.MTU] {
 	const least = 576 // of an IPv4 host; a smaller one is a mistake or an attack
 	lease := l.leaseFor(u)
-	if lease == nil || !u.DHCPv4.UseMTU.V || lease.MTU < least {
+	if lease == nil || !u.DHCPv4.Get().UseMTU.V || lease.MTU < least {
 		return units.Value[units.MTU]{}
 	}
 	return units.Some(units.MTU{Bytes: lease.MTU})
@@ -124,8 +124,8 @@ func LeaseMTU(l *Link, u *units.Unit) units.Value[units.MTU] {
 // UsesLeaseDNS reports whether a unit has servers or domains of a lease handed to
 // systemd-resolved.
 func UsesLeaseDNS(u *units.Unit) bool {
-	return u != nil && (u.UsesDHCP() && (u.DHCPv4.UseDNS.Or(true) || u.DHCPv4.UseDomains.V != units.UseDomainsNo) ||
-		u.MayUseDHCPv6() && (u.DHCPv6.UseDNS.Or(true) || u.DHCPv6.UseDomains.V != units.UseDomainsNo))
+	return u != nil && (u.UsesDHCP() && (u.DHCPv4.Get().UseDNS.Or(true) || u.DHCPv4.Get().UseDomains.V != units.UseDomainsNo) ||
+		u.MayUseDHCPv6() && (u.DHCPv6.Get().UseDNS.Or(true) || u.DHCPv6.Get().UseDomains.V != units.UseDomainsNo))
 }
 
 // addLeased adds to a unit's servers and domains those of the link's leases that it uses,
@@ -155,8 +155,8 @@ func addLeased(op *SetDNS, u *units.Unit, l *Link) (added []string) {
 		}
 	}
 	if u != nil {
-		use(l.leaseFor(u), u.DHCPv4.UseDNS.Or(true), u.DHCPv4.UseDomains.V)
-		use(l.lease6For(u), u.DHCPv6.UseDNS.Or(true), u.DHCPv6.UseDomains.V)
+		use(l.leaseFor(u), u.DHCPv4.Get().UseDNS.Or(true), u.DHCPv4.Get().UseDomains.V)
+		use(l.lease6For(u), u.DHCPv6.Get().UseDNS.Or(true), u.DHCPv6.Get().UseDomains.V)
 	}
 	return added
 }

@@ -11,7 +11,7 @@ import (
 func LeaseHostname(s *Snapshot, unit func(*Link) *units.Unit) (name string, index int) {
 	for i := range s.Links {
 		l := &s.Links[i]
-		if u := unit(l); u != nil && u.DHCPv4.UseHostname.V {
+		if u := unit(l); u != nil && u.DHCPv4.Get().UseHostname.V {
 			if x := l.leaseFor(u); x != nil && x.Hostname != "" {
 				return x.Hostname, l.Index
 			}
@@ -22,7 +22,7 @@ func LeaseHostname(s *Snapshot, unit func(*Link) *units.Unit) (name string, inde
 
 // planHostname shows the name of the lease, and why it is not the host's.
 func planHostname(b *Builder, index int, u *units.Unit) {
-	if u == nil || !u.DHCPv4.UseHostname.V {
+	if u == nil || !u.DHCPv4.Get().UseHostname.V {
 		return
 	}
 	x := b.Link(index).leaseFor(u)

@@ -313,7 +313,7 @@ func EditsNotices(files []string) []Notice {
 // knows: another host's, once it is master, has its own.
 func PartitionNotices(set *units.Set) (out []Notice) {
 	for _, u := range set.Units {
-		s := &u.SubnetManager
+		s := u.SubnetManager.Get()
 		if len(s.Partition) == 0 || s.Manage.Or(units.ManageNo) == units.ManageNo {
 			continue
 		}

@@ -31,8 +31,8 @@ func (l *Link) timeServers(u *units.Unit) (out []string) {
 		}
 	}
 	if u != nil {
-		use(l.leaseFor(u), u.DHCPv4.UseNTP.Or(true))
-		use(l.lease6For(u), u.DHCPv6.UseNTP.Or(true))
+		use(l.leaseFor(u), u.DHCPv4.Get().UseNTP.Or(true))
+		use(l.lease6For(u), u.DHCPv6.Get().UseNTP.Or(true))
 	}
 	return out
 }
@@ -55,11 +55,11 @@ func planTimeServers(b *Builder, index int, u *units.Unit) {
 				Next: "journalctl -u ibnetworkd"}
 		}
 	case b.Base.Host.Chrony:
-		if a.Actual != a.Wanted && (u.DHCPv4.UseNTP.V || u.DHCPv6.UseNTP.V) {
+		if a.Actual != a.Wanted && (u.DHCPv4.Get().UseNTP.V || u.DHCPv6.Get().UseNTP.V) {
 			a.Why = Reason{Code: CodeNoTimesync, Text: "chronyd has not received all time servers of the lease: it accepts no link-local address",
 				Next: "configure other addresses on the DHCP server; journalctl -u ibnetworkd"}
 		}
-	case u.DHCPv4.UseNTP.V || u.DHCPv6.UseNTP.V:
+	case u.DHCPv4.Get().UseNTP.V || u.DHCPv6.Get().UseNTP.V:
 		a.Why = Reason{Code: CodeNoTimesync,
 			Text: "neither systemd-timesyncd nor chronyd uses the time servers of the lease",
 			Next: "systemctl enable --now systemd-timesyncd, or chrony with the line sourcedir /run/chrony-dhcp; or UseNTP=no"}

@@ -46,7 +46,7 @@ func (d Derivation) Probed(s *Snapshot, l *Link, u *units.Unit) (out []netip.Add
 
 // ProbedLease is the leased address that is probed on a link, not valid for none.
 func ProbedLease(l *Link, u *units.Unit) netip.Addr {
-	if x := l.leaseFor(u); x != nil && u.DHCPv4.SendDecline.V && l.probes() {
+	if x := l.leaseFor(u); x != nil && u.DHCPv4.Get().SendDecline.V && l.probes() {
 		return x.Address.Addr()
 	}
 	return netip.Addr{}

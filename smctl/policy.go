@@ -11,10 +11,10 @@ import (
 // Defaults are those of the unit file's documentation; a subnet manager that was started only
 // because there was none stops again when a better one has taken over.
 func PolicyOf(u *units.Unit) Policy {
-	if u == nil || !u.SubnetManager.Present || u.Unmanaged() {
+	if u == nil || !u.SubnetManager.Get().Present || u.Unmanaged() {
 		return Policy{}
 	}
-	s := &u.SubnetManager
+	s := u.SubnetManager.Get()
 	p := Policy{
 		Unit:           u.Path,
 		StartDelay:     s.StartDelaySec.Or(DefaultStartDelay),

@@ -105,8 +105,8 @@ func (p *parser) checkMatch() bool {
 func (u *Unit) onlyModules() bool {
 	return u.Modules.Present && !u.Match.Present && !u.Link.Present && !u.IPoIB.Present && len(u.Partitions) == 0 && !u.Bond.Present &&
 		!u.VRF.Present && !u.ConfiguresIP() &&
-		!u.DHCPv4.Present && !u.DHCPv6.Present && !u.IPv6AcceptRA.Present &&
-		!u.SubnetManager.Present && !u.Port.Present && !u.RoCE.Present && len(u.VLANs) == 0 && !u.SoftRoCE.Present &&
+		!u.DHCPv4.Get().Present && !u.DHCPv6.Get().Present && !u.IPv6AcceptRA.Present &&
+		!u.SubnetManager.Get().Present && !u.Port.Present && !u.RoCE.Present && len(u.VLANs) == 0 && !u.SoftRoCE.Present &&
 		!u.VirtualFunctions.Present && len(u.VFs) == 0
 }
 
@@ -549,7 +549,7 @@ func (p *parser) dedupMap(key string, items []Value[PriorityMap]) []Value[Priori
 
 // checkEngine reports settings that only the built-in subnet manager has.
 func (p *parser) checkEngine() {
-	s := &p.u.SubnetManager
+	s := p.u.SubnetManager.Get()
 	if s.Engine.Or(EngineBuiltin) != EngineOpenSM {
 		return
 	}

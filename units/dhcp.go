@@ -54,7 +54,7 @@ func (u *Unit) UsesDHCP() bool {
 
 // DHCPMetric is the metric of the routes that DHCP brings, systemd-networkd's without
 // RouteMetric=.
-func (u *Unit) DHCPMetric() uint32 { return u.DHCPv4.RouteMetric.Or(1024) }
+func (u *Unit) DHCPMetric() uint32 { return u.DHCPv4.Get().RouteMetric.Or(1024) }
 
 // ClientIdentifier is a kind of option 61.
 type ClientIdentifier struct {
@@ -135,7 +135,7 @@ func dhcpv4Section() SectionSpec {
 		return Key{Name: name, List: true, Networkd: true, apply: list(field, words, parseServerPrefix)}
 	}
 	return SectionSpec{
-		Name: "DHCPv4", open: func(u *Unit) (any, *Section) { return &u.DHCPv4, &u.DHCPv4.Section },
+		Name: "DHCPv4", open: func(u *Unit) (any, *Section) { s := u.DHCPv4.open(); return s, &s.Section },
 		Keys: []Key{
 			{Name: "ClientIdentifier", Values: wordList(clientIDWords), Networkd: true,
 				apply: scalar(func(d *D) *Value[ClientIdentifier] { return &d.ClientIdentifier }, parseClientID)},
@@ -167,7 +167,7 @@ func dhcpv4Section() SectionSpec {
 }
 
 func (p *parser) checkDHCP() {
-	d := &p.u.DHCPv4
+	d := p.u.DHCPv4.Get()
 	if !d.Present {
 		return
 	}

@@ -90,7 +90,7 @@ func (u *Unit) DHCPv6Start() DHCPv6Start {
 	if !u.AsksDHCPv6() {
 		return DHCPv6None
 	}
-	return u.DHCPv6.WithoutRA.Or(DHCPv6Solicit)
+	return u.DHCPv6.Get().WithoutRA.Or(DHCPv6Solicit)
 }
 
 // AsksDHCPv6 reports whether a unit itself asks for DHCPv6.
@@ -149,7 +149,7 @@ func parseDUIDType(s string) (DUIDType, error) {
 func dhcpv6Section() SectionSpec {
 	type D = DHCPv6
 	return SectionSpec{
-		Name: "DHCPv6", open: func(u *Unit) (any, *Section) { return &u.DHCPv6, &u.DHCPv6.Section },
+		Name: "DHCPv6", open: func(u *Unit) (any, *Section) { s := u.DHCPv6.open(); return s, &s.Section },
 		Keys: []Key{
 			{Name: "DUIDType", Values: wordList(duidWords), Networkd: true,
 				apply: scalar(func(d *D) *Value[DUIDType] { return &d.DUIDType }, parseDUIDType)},
@@ -172,7 +172,7 @@ func dhcpv6Section() SectionSpec {
 }
 
 func (p *parser) checkDHCPv6() {
-	u, d := p.u, &p.u.DHCPv6
+	u, d := p.u, p.u.DHCPv6.Get()
 	if by := u.NeverDHCPv6(); by != "" {
 		p.at("DHCPv6", "WithoutRA").problem(d.WithoutRA.Pos, Warning, "no DHCPv6 client ever runs",
 			"WithoutRA=no leaves DHCPv6 to router advertisements, which %s ignores: remove one of the two", by)

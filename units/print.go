@@ -62,7 +62,8 @@ func (u *Unit) objects(section string) []any {
 	case "VF":
 		return pointers(u.VFs)
 	}
-	obj, head := sectionByName[section].open(u)
+	c := *u // u itself is not changed
+	obj, head := sectionByName[section].open(&c)
 	return one(head, obj)
 }
 

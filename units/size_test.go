@@ -29,7 +29,7 @@ func TestMemoryOfUnits(t *testing.T) {
 	if len(set.Units) != units || len(set.Problems) > 0 {
 		t.Fatalf("%d units, %v", len(set.Units), set.Problems)
 	}
-	if each > 8<<10 {
-		t.Errorf("%d bytes for each unit, want at most 8 KiB", each)
+	if each > 6<<10 {
+		t.Errorf("%d bytes for each unit, want at most 6 KiB", each)
 	}
 }

@@ -12,7 +12,7 @@ import (
 func subnetManagerSection() SectionSpec {
 	type S = SubnetManager
 	return SectionSpec{
-		Name: "SubnetManager", open: func(u *Unit) (any, *Section) { return &u.SubnetManager, &u.SubnetManager.Section },
+		Name: "SubnetManager", open: func(u *Unit) (any, *Section) { s := u.SubnetManager.open(); return s, &s.Section },
 		Keys: []Key{
 			enumKey("Manage", false, manageWords, func(x *S) *Value[Manage] { return &x.Manage }),
 			enumKey("Engine", false, engineWords, func(x *S) *Value[Engine] { return &x.Engine }),

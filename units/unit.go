@@ -97,6 +97,23 @@ type Section struct {
 	Pos     Place
 }
 
+// Rare is a section of many keys that few units have: the others need no memory for them.
+type Rare[T any] struct{ p *T }
+
+// Get is the section, an empty one where the unit has none.
+func (r Rare[T]) Get() *T {
+	if r.p == nil {
+		return new(T)
+	}
+	return r.p
+}
+
+// open is the section to be filled.
+func (r *Rare[T]) open() *T {
+	r.p = r.Get()
+	return r.p
+}
+
 // Unit is one .ibnetwork file with its drop-ins applied. It is immutable once
 // loaded.
 type Unit struct {
@@ -132,10 +149,10 @@ type Unit struct {
 	// NextHops are the [NextHop] sections; no two have the same ID.
 	NextHops []NextHopObject
 
-	DHCPv4           DHCPv4
-	DHCPv6           DHCPv6
+	DHCPv4           Rare[DHCPv4]
+	DHCPv6           Rare[DHCPv6]
 	IPv6AcceptRA     IPv6AcceptRA
-	SubnetManager    SubnetManager
+	SubnetManager    Rare[SubnetManager]
 	Port             Port
 	RoCE             RoCE
 	VLANs            []VLAN

@@ -31,7 +31,7 @@ func wanted6(s *link.Snapshot, l *link.Link, u *units.Unit, who identity, start 
 	cfg := config6(s, l, u, who)
 	cfg.Information = start == units.DHCPv6Information
 	return wanted{cfg: cfg, id: binary.BigEndian.AppendUint32(slices.Clip(cfg.ClientID), cfg.IAID), who: who,
-		byRouter: byRouter, noAddress: !u.DHCPv6.UseAddress.Or(true),
+		byRouter: byRouter, noAddress: !u.DHCPv6.Get().UseAddress.Or(true),
 		make: func(seed uint64, kept *link.Lease, inUse bool) machine { return dhcp6.New(cfg, seed, kept, inUse) }}
 }
 
@@ -47,7 +47,7 @@ func start6(l *link.Link, u *units.Unit, began units.DHCPv6Start) (start units.D
 
 // config4 is how the client of IPv4 presents itself.
 func config4(s *link.Snapshot, l *link.Link, u *units.Unit, who identity) dhcp.Config {
-	d := &u.DHCPv4
+	d := u.DHCPv4.Get()
 	c := dhcp.Config{
 		HType: l.Type, HWAddr: l.HWAddr, Vendor: d.VendorClass.V, Broadcast: d.RequestBroadcast.V,
 		Probe: d.SendDecline.V, Release: d.SendRelease.Or(true),
@@ -63,7 +63,7 @@ func config4(s *link.Snapshot, l *link.Link, u *units.Unit, who identity) dhcp.C
 
 // config6 is how the client of IPv6 presents itself.
 func config6(s *link.Snapshot, l *link.Link, u *units.Unit, who identity) dhcp6.Config {
-	d := &u.DHCPv6
+	d := u.DHCPv6.Get()
 	mac := who.hwaddr.Bytes()
 	iaid, ok := d.IAID.Get()
 	if !ok {

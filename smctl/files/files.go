@@ -196,10 +196,10 @@ func (c Checker) Check(p smctl.Policy) ([]Problem, smctl.Files) {
 
 // Problems are those of the files that a unit names, with their places.
 func (c Checker) Problems(u *units.Unit) []units.Problem {
-	if u == nil || !u.SubnetManager.Present {
+	if u == nil || !u.SubnetManager.Get().Present {
 		return nil
 	}
-	s := &u.SubnetManager
+	s := u.SubnetManager.Get()
 	found, _ := c.Check(smctl.PolicyOf(u))
 	var out []units.Problem
 	if e := &s.RoutingEngine; e.Set && s.Engine.Or(units.EngineBuiltin) == units.EngineBuiltin {

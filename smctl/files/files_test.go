@@ -166,15 +166,13 @@ func TestProblems(t *testing.T) {
 // Names of routing engines that ibnetsm passes over are problems of its units, and no others.
 func TestRoutingEngines(t *testing.T) {
 	for value, want := range map[string]int{"foo": 1, "updn,ftree": 0, "minhop,foo,file": 2, "dnup,torus-2QoS,lash": 0} {
-		u := &units.Unit{}
-		u.SubnetManager.Present = true
-		at := units.PlaceOf(units.Position{File: "f", Line: 3, Column: 5})
-		u.SubnetManager.RoutingEngine = units.Value[string]{V: value, Set: true, Pos: at}
+		text := "[Match]\nName=*\n[SubnetManager]\nRoutingEngine=" + value + "\n"
+		u, _ := units.VerifyFile("f.ibnetwork", []byte(text))
 		ps := Checker{UID: -1}.Problems(u)
-		if len(ps) != want || want > 0 && (ps[0].Pos.Line != 3 || !strings.Contains(ps[0].Message, "routing engine") || ps[0].Kept == "") {
+		if len(ps) != want || want > 0 && (ps[0].Pos.Line != 4 || !strings.Contains(ps[0].Message, "routing engine") || ps[0].Kept == "") {
 			t.Errorf("%s: %+v", value, ps)
 		}
-		u.SubnetManager.Engine = units.Value[units.Engine]{V: units.EngineOpenSM, Set: true}
+		u, _ = units.VerifyFile("f.ibnetwork", []byte(text+"Engine=opensm\n"))
 		for _, p := range (Checker{UID: -1}).Problems(u) {
 			if p.Key == "RoutingEngine" {
 				t.Errorf("%s with opensm: %+v", value, p)

@@ -145,7 +145,7 @@ func (w *walker) smWhy() string {
 // manages reports whether the unit of the port allows this host to run a subnet manager.
 func (w *walker) manages() bool {
 	u := w.unit()
-	return u != nil && u.SubnetManager.Present && u.SubnetManager.Manage.Or(units.ManageAuto) != units.ManageNo
+	return u != nil && u.SubnetManager.Get().Present && u.SubnetManager.Get().Manage.Or(units.ManageAuto) != units.ManageNo
 }
 
 // smNext is the next step to a subnet manager of this host for the port.

@@ -23,7 +23,7 @@ func ManagerOf(s smctl.Status, set *units.Set) link.Manager {
 		m = link.Manager{Ours: true, Unit: s.Unit, Builtin: s.Engine == "builtin"}
 		if set != nil && s.Unit != "" {
 			if u := set.Unit(path.Base(s.Unit)); u != nil {
-				m.File = u.SubnetManager.PartitionsFile.Or("")
+				m.File = u.SubnetManager.Get().PartitionsFile.Or("")
 			}
 		}
 	case smctl.PhaseSettling, smctl.PhaseAsking:

@@ -97,11 +97,11 @@ type Section struct {
 	Pos     Place
 }
 
-// Rare is a section of many keys that few units have: the others need no memory for them.
-type Rare[T any] struct{ p *T }
+// Optional is a section of many keys that few units have: the others need no memory for them.
+type Optional[T any] struct{ p *T }
 
 // Get is the section, an empty one where the unit has none.
-func (r Rare[T]) Get() *T {
+func (r Optional[T]) Get() *T {
 	if r.p == nil {
 		return new(T)
 	}
@@ -109,7 +109,7 @@ func (r Rare[T]) Get() *T {
 }
 
 // open is the section to be filled.
-func (r *Rare[T]) open() *T {
+func (r *Optional[T]) open() *T {
 	r.p = r.Get()
 	return r.p
 }
@@ -149,10 +149,10 @@ type Unit struct {
 	// NextHops are the [NextHop] sections; no two have the same ID.
 	NextHops []NextHopObject
 
-	DHCPv4           Rare[DHCPv4]
-	DHCPv6           Rare[DHCPv6]
+	DHCPv4           Optional[DHCPv4]
+	DHCPv6           Optional[DHCPv6]
 	IPv6AcceptRA     IPv6AcceptRA
-	SubnetManager    Rare[SubnetManager]
+	SubnetManager    Optional[SubnetManager]
 	Port             Port
 	RoCE             RoCE
 	VLANs            []VLAN

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 )
@@ -161,192 +162,124 @@ func (d *draft) route(dirs [][2]string, from ...*item) {
 }
 
 func (sh *shell) ipLink(it *item, w []string) string {
-	dev := ""
-	var sets []func()
-	bad := ""
-	next := func(i *int) string {
-		*i++
-		if *i >= len(w) {
-			bad = whyCommand
-			return ""
-		}
-		return w[*i]
+	v, rest, ok := wordValues(w, "dev", "type", "mtu", "mode", "umcast", "allmulticast")
+	if v["dev"] != "" {
+		rest = append(rest, v["dev"])
 	}
-	for i := 0; i < len(w); i++ {
-		switch w[i] {
-		case "dev":
-			dev = next(&i)
-		case "up":
-		case "down":
-			return "a command that brings the link down"
-		case "mtu":
-			v := next(&i)
-			sets = append(sets, func() { sh.link(dev).mtu(v, it) })
-		case "type":
-			if next(&i) != "ipoib" {
-				return whyCommand
-			}
-		case "mode":
-			v := next(&i)
-			if v != "connected" && v != "datagram" {
-				return whyValue
-			}
-			sets = append(sets, func() { sh.link(dev).set("IPoIB", "Mode", v, it) })
-		case "umcast":
-			v, ok := boolean(next(&i))
-			if !ok {
-				return whyValue
-			}
-			sets = append(sets, func() { sh.link(dev).set("IPoIB", "IgnoreUserspaceMulticastGroups", v, it) })
-		case "allmulticast":
-			v, ok := boolean(next(&i))
-			if !ok {
-				return whyValue
-			}
-			sets = append(sets, func() { sh.link(dev).set("Link", "AllMulticast", v, it) })
-		default:
-			if dev != "" {
-				return whyCommand
-			}
-			dev = w[i]
-		}
-	}
-	if bad != "" || !validName(dev) {
+	down := slices.Contains(rest, "down")
+	rest = slices.DeleteFunc(rest, func(x string) bool { return x == "up" })
+	umcast, isBool := boolean(cmp.Or(v["umcast"], "no"))
+	all, isBool2 := boolean(cmp.Or(v["allmulticast"], "no"))
+	switch {
+	case down:
+		return "a command that brings the link down"
+	case !ok || len(rest) != 1 || !validName(rest[0]) || cmp.Or(v["type"], "ipoib") != "ipoib":
 		return whyCommand
-	}
-	if !sh.isLink(dev) {
+	case !isBool || !isBool2 || !slices.Contains([]string{"", "connected", "datagram"}, v["mode"]):
+		return whyValue
+	case !sh.isLink(rest[0]):
 		return whyOther
 	}
-	if len(sets) == 0 {
+	if v["mtu"]+v["mode"]+v["umcast"]+v["allmulticast"] == "" {
 		it.unneeded("a link with a unit is brought up")
+		return ""
 	}
-	for _, f := range sets {
-		f()
+	d := sh.link(rest[0])
+	if v["mtu"] != "" {
+		d.mtu(v["mtu"], it)
+	}
+	if v["mode"] != "" {
+		d.set("IPoIB", "Mode", v["mode"], it)
+	}
+	if v["umcast"] != "" {
+		d.set("IPoIB", "IgnoreUserspaceMulticastGroups", umcast, it)
+	}
+	if v["allmulticast"] != "" {
+		d.set("Link", "AllMulticast", all, it)
 	}
 	return ""
 }
 
-func (sh *shell) ipLinkAdd(it *item, w []string) string {
-	parent, name, key, typ := "", "", "", ""
-	var inner [][2]string
+// wordValues takes words with their values out of a command, dev ib0; the others are left in
+// their order. ok is false if a value is missing.
+func wordValues(w []string, words ...string) (values map[string]string, rest []string, ok bool) {
+	values = map[string]string{}
 	for i := 0; i < len(w); i++ {
-		k := w[i]
-		switch k {
-		case "link", "name", "dev", "type", "pkey", "mode", "umcast", "mtu":
-			if i++; i >= len(w) {
-				return whyCommand
-			}
-			v := w[i]
-			switch k {
-			case "link":
-				parent = v
-			case "name", "dev":
-				name = v
-			case "type":
-				typ = v
-			case "pkey":
-				key = v
-			case "mode":
-				inner = append(inner, [2]string{"Mode", v})
-			case "mtu":
-				inner = append(inner, [2]string{"MTUBytes", v})
-			case "umcast":
-				b, ok := boolean(v)
-				if !ok {
-					return whyValue
-				}
-				inner = append(inner, [2]string{"IgnoreUserspaceMulticastGroups", b})
-			}
+		switch {
+		case !slices.Contains(words, w[i]):
+			rest = append(rest, w[i])
+		case i+1 == len(w) || w[i+1] == "":
+			return nil, nil, false
 		default:
-			if name != "" {
-				return whyCommand
-			}
-			name = k
+			values[w[i]] = w[i+1]
+			i++
 		}
 	}
-	k, ok := pkeyC(key)
-	if typ != "ipoib" || !validName(parent) || !validName(name) || !ok {
+	return values, rest, true
+}
+
+func (sh *shell) ipLinkAdd(it *item, w []string) string {
+	v, rest, ok := wordValues(w, "link", "name", "dev", "type", "pkey", "mode", "umcast", "mtu")
+	if name := cmp.Or(v["name"], v["dev"]); name != "" {
+		rest = append(rest, name)
+	}
+	k, isKey := pkeyC(v["pkey"])
+	if !ok || len(rest) != 1 || v["type"] != "ipoib" || !validName(v["link"]) || !validName(rest[0]) || !isKey {
 		return whyCommand
 	}
-	sh.link(parent)
+	umcast, isBool := boolean(cmp.Or(v["umcast"], "no"))
+	if !isBool {
+		return whyValue
+	}
+	name := rest[0]
+	sh.link(v["link"])
 	sh.known[name] = true
-	sh.im.children = append(sh.im.children, &child{parent, name, k, []*item{it}})
-	for _, x := range inner {
-		d := sh.link(name)
-		if x[0] == "MTUBytes" {
-			d.mtu(x[1], it)
-		} else {
-			d.set("IPoIB", x[0], x[1], it)
-		}
+	sh.im.children = append(sh.im.children, &child{v["link"], name, k, []*item{it}})
+	if v["mode"] != "" {
+		sh.link(name).set("IPoIB", "Mode", v["mode"], it)
+	}
+	if v["umcast"] != "" {
+		sh.link(name).set("IPoIB", "IgnoreUserspaceMulticastGroups", umcast, it)
+	}
+	if v["mtu"] != "" {
+		sh.link(name).mtu(v["mtu"], it)
 	}
 	return ""
 }
 
 func (sh *shell) ipAddress(it *item, w []string) string {
-	dev, addr, label := sh.iface, "", ""
-	for i := 0; i < len(w); i++ {
-		switch {
-		case (w[i] == "dev" || w[i] == "label" || w[i] == "brd" || w[i] == "broadcast") && i+1 < len(w):
-			i++
-			switch {
-			case w[i-1] == "dev":
-				dev = w[i]
-			case w[i-1] == "label":
-				label = w[i]
-			case w[i] != "+":
-				return "a broadcast address of its own; write [Address] Broadcast="
-			}
-		case addr == "":
-			addr = w[i]
-		default:
-			return whyCommand
-		}
-	}
-	if !validName(dev) || addr == "" {
+	v, rest, ok := wordValues(w, "dev", "label", "brd", "broadcast")
+	dev, label := cmp.Or(v["dev"], sh.iface), v["label"]
+	switch brd := cmp.Or(v["brd"], v["broadcast"], "+"); {
+	case brd != "+":
+		return "a broadcast address of its own; write [Address] Broadcast="
+	case !ok || len(rest) != 1 || !validName(dev):
 		return whyCommand
-	}
-	if !sh.isLink(dev) {
+	case !sh.isLink(dev):
 		return whyOther
-	}
-	if label != "" && label != dev {
-		sh.link(dev).section("Address", [][2]string{{"Address", addr}, {"Label", label}}, it)
-	} else {
-		sh.link(dev).address(addr, it)
+	case label != "" && label != dev:
+		sh.link(dev).section("Address", [][2]string{{"Address", rest[0]}, {"Label", label}}, it)
+	default:
+		sh.link(dev).address(rest[0], it)
 	}
 	return ""
 }
 
 func (sh *shell) ipNeighbor(it *item, w []string) string {
-	dev, addr, lladdr := sh.iface, "", ""
-	for i := 0; i < len(w); i++ {
-		switch {
-		case (w[i] == "dev" || w[i] == "lladdr" || w[i] == "nud" || w[i] == "to") && i+1 < len(w):
-			i++
-			switch w[i-1] {
-			case "dev":
-				dev = w[i]
-			case "lladdr":
-				lladdr = w[i]
-			case "to":
-				addr = w[i]
-			default:
-				if w[i] != "permanent" {
-					return "an entry that is not permanent"
-				}
-			}
-		case addr == "":
-			addr = w[i]
-		default:
-			return whyCommand
-		}
+	v, rest, ok := wordValues(w, "dev", "lladdr", "nud", "to")
+	if v["to"] != "" {
+		rest = append(rest, v["to"])
 	}
-	if !validName(dev) || addr == "" || lladdr == "" {
+	dev := cmp.Or(v["dev"], sh.iface)
+	switch {
+	case cmp.Or(v["nud"], "permanent") != "permanent":
+		return "an entry that is not permanent"
+	case !ok || len(rest) != 1 || !validName(dev) || v["lladdr"] == "":
 		return whyCommand
-	}
-	if !sh.isLink(dev) {
+	case !sh.isLink(dev):
 		return whyOther
 	}
-	sh.link(dev).section("Neighbor", [][2]string{{"Address", addr}, {"LinkLayerAddress", lladdr}}, it)
+	sh.link(dev).section("Neighbor", [][2]string{{"Address", rest[0]}, {"LinkLayerAddress", v["lladdr"]}}, it)
 	return ""
 }
 
@@ -354,24 +287,10 @@ func (sh *shell) ifconfig(it *item, w []string) string {
 	if len(w) < 2 {
 		return whyCommand
 	}
-	dev, addr, mask, mtu := w[0], "", "", ""
-	for i := 1; i < len(w); i++ {
-		switch {
-		case w[i] == "up":
-		case (w[i] == "mtu" || w[i] == "netmask") && i+1 < len(w):
-			i++
-			if w[i-1] == "mtu" {
-				mtu = w[i]
-			} else {
-				mask = w[i]
-			}
-		case addr == "" && strings.ContainsAny(w[i], ".:"):
-			addr = w[i]
-		default:
-			return whyCommand
-		}
-	}
-	if !validName(dev) {
+	v, rest, ok := wordValues(w[1:], "mtu", "netmask")
+	rest = slices.DeleteFunc(rest, func(x string) bool { return x == "up" })
+	dev, addr, mask, mtu := w[0], strings.Join(rest, ""), v["netmask"], v["mtu"]
+	if !ok || !validName(dev) || len(rest) > 1 || addr != "" && !strings.ContainsAny(addr, ".:") {
 		return whyCommand
 	}
 	if !sh.isLink(dev) {
@@ -400,34 +319,17 @@ func (sh *shell) ifconfig(it *item, w []string) string {
 
 // route carries a command of net-tools over.
 func (sh *shell) route(it *item, w []string) string {
-	dst, mask, via, dev, metric := "", "", "", sh.iface, ""
 	if len(w) == 0 || w[0] != "add" {
 		return whyCommand
 	}
-	host := false
-	for i := 1; i < len(w); i++ {
-		switch {
-		case w[i] == "-net":
-		case w[i] == "-host":
-			host = true
-		case slices.Contains([]string{"netmask", "gw", "dev", "metric"}, w[i]) && i+1 < len(w):
-			i++
-			switch w[i-1] {
-			case "netmask":
-				mask = w[i]
-			case "gw":
-				via = w[i]
-			case "dev":
-				dev = w[i]
-			default:
-				metric = w[i]
-			}
-		case dst == "":
-			dst = w[i]
-		default:
-			return whyCommand
-		}
+	v, rest, ok := wordValues(w[1:], "netmask", "gw", "dev", "metric")
+	mask, via, dev, metric := v["netmask"], v["gw"], cmp.Or(v["dev"], sh.iface), v["metric"]
+	host := slices.Contains(rest, "-host")
+	rest = slices.DeleteFunc(rest, func(x string) bool { return x == "-net" || x == "-host" })
+	if !ok || len(rest) != 1 {
+		return whyCommand
 	}
+	dst := rest[0]
 	switch {
 	case dst == "default":
 	case mask != "":

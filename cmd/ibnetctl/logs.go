@@ -59,7 +59,6 @@ type journalEntry struct {
 	Message   json.RawMessage `json:"MESSAGE"`
 	Unit      string          `json:"_SYSTEMD_UNIT"`
 	About     string          `json:"UNIT"` // the service manager speaks of this unit
-	Ident     string          `json:"SYSLOG_IDENTIFIER"`
 	Transport string          `json:"_TRANSPORT"`
 	Priority  string          `json:"PRIORITY"`
 	Time      string          `json:"__REALTIME_TIMESTAMP"` // microseconds

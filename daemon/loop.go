@@ -131,7 +131,7 @@ func (d *Daemon) collect(ctx context.Context) Scope {
 		return s // the event concerns neither links nor ports
 	}
 	least := coalesceLeast
-	if time.Since(d.lastEnd) < coalesceMost && !d.completes(s) {
+	if !s.Reread && time.Since(d.lastEnd) < coalesceMost && !d.completes(s) {
 		least = coalesceNext
 	}
 	d.pause(ctx, min(max(time.Until(d.lastEnd.Add(d.lastCost)), least), coalesceMost))

@@ -77,7 +77,7 @@ func NewObserver(cfg ObserverConfig) (*Observer, error) {
 		o.dns.changed = func() { wake(Scope{Reload: true, RDMA: true}) }
 		cards.Ended = func() { wake(Scope{Work: true}) }
 		cards.Later = func(i int, after time.Duration) {
-			time.AfterFunc(after, func() { wake(Scope{Links: map[int]bool{i: true}}) })
+			time.AfterFunc(after, func() { wake(Scope{Links: map[int]bool{i: true}, Reread: true}) })
 		}
 	}
 	var err error

@@ -65,6 +65,35 @@ func TestPace(t *testing.T) {
 	})
 }
 
+// What the observer reads again after a time of its own does not wait for the events that follow others, and does not
+// take more than half of the time either.
+func TestPaceOfReadingAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := &slow{memory: system(t, 1), took: 2 * time.Millisecond, began: make(chan time.Time, 1000)}
+		r := start(t, sys, &notes{}, &files{m: map[string]string{"10.ibnetwork": unit0}}, nil, func(w func(Scope)) { sys.wake = w })
+		links := map[int]bool{10: true}
+		time.Sleep(10 * time.Second)
+		r.Wake(Scope{Links: links})
+		time.Sleep(coalesceLeast + sys.took)
+		synctest.Wait()
+		sys.take()
+		at := time.Now()
+		r.Wake(Scope{Links: links, Reread: true})
+		time.Sleep(time.Second)
+		if began := sys.take(); len(began) != 1 || began[0].Sub(at) > coalesceLeast {
+			t.Errorf("observed after %s", since(at, began))
+		}
+		for range 400 {
+			r.Wake(Scope{Links: links, Reread: true})
+			time.Sleep(100 * time.Microsecond)
+		}
+		if n := len(sys.take()); n < 5 || n > 8 {
+			t.Errorf("%d observations of %v in 40 ms", n, sys.took)
+		}
+		r.stop()
+	})
+}
+
 func since(at time.Time, times []time.Time) string {
 	var out []string
 	for _, x := range times {

@@ -17,6 +17,9 @@ type Scope struct {
 	First  int
 	Reload bool         // the unit files
 	Links  map[int]bool // these links with their udev record
+	// Reread reports that the observer has Links read again after a time of its own, not an event
+	// that others of the same change may follow.
+	Reread bool
 	Addrs  bool         // the addresses of all links
 	Routes bool
 	Rules  bool
@@ -51,6 +54,7 @@ func (s *Scope) Empty() bool {
 func (s *Scope) Join(o Scope) {
 	s.All = s.All || o.All
 	s.Reload = s.Reload || o.Reload
+	s.Reread = s.Reread || o.Reread
 	s.Addrs = s.Addrs || o.Addrs
 	s.Routes = s.Routes || o.Routes
 	s.Rules = s.Rules || o.Rules

@@ -3,6 +3,7 @@ package card
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"ibnetworkd/link"
 	"ibnetworkd/roce"
@@ -47,5 +48,30 @@ func TestIndexTaken(t *testing.T) {
 	}
 	if got := stuck(none); len(got) != 1 {
 		t.Errorf("not given, and not stuck: %v", got)
+	}
+}
+
+// A table from which a unit wants an index is read again until it agrees with the addresses: soon, then never later
+// than a quarter of the time that it has taken, for a second at least, and not forever.
+func TestIndexReadAgain(t *testing.T) {
+	x := newTree(t)
+	var waits []time.Duration
+	o := New(x.root, nil, Config{Later: func(_ int, after time.Duration) { waits = append(waits, after) }})
+	defer func() { _ = o.Close() }()
+	s := snapshot() // whose address is not in the table
+	d, l := &s.Devices[0], &s.Links[0]
+	var taken time.Duration
+	for n := 0; ; n++ {
+		o.gids(d, &d.Ports[0], []*link.Link{l}, []int{3}, true)
+		if len(waits) == n {
+			break
+		}
+		if wait := waits[n]; len(waits) != n+1 || n > 30 || wait > indexFirst+taken/4 {
+			t.Fatalf("after %v: read again in %v", taken, waits[n:])
+		}
+		taken += waits[n]
+	}
+	if taken < time.Second || taken > 2*time.Second {
+		t.Errorf("read again %d times in %v", len(waits), taken)
 	}
 }

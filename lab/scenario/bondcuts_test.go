@@ -206,10 +206,10 @@ func (b cutBond) measure(g *lab.G, cuts int) {
 		g.Ctl("link h0/1 down")
 		time.Sleep(300 * time.Millisecond)
 		g.Wait("a byte after the cut", 30*time.Second, func() bool { return stream.silence() < 50*time.Millisecond })
-		if stream.paused() < 50*time.Millisecond {
+		if stream.still.longest() < 50*time.Millisecond {
 			gaps = append(gaps, stream.worst())
 			if stream.worst() >= 100*time.Millisecond {
-				still := stream.paused().Round(time.Millisecond)
+				still := stream.still.longest().Round(time.Millisecond)
 				found = append(found, fmt.Sprintf("%v: %s of at least %v, the guest stood still for %v", stream.worst(), seen, rto, still))
 			}
 		} else {

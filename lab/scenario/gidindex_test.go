@@ -37,12 +37,33 @@ func (s gidSlot) has(link, suffix string) bool {
 // many random events, on the card's own GID table with RoCE v1 and v2.
 func TestGIDIndexHeld(t *testing.T) {
 	t.Parallel()
-	events := 25
+	holdGIDIndex(t, false, 25, func(g *lab.G, times []time.Duration, stills int) {
+		if n := len(times); n+stills == 1000 && (n < 500 || times[n*99/100] > 100*time.Millisecond) {
+			g.Errorf("more than one event of a hundred costs the index for more than 100 ms, or the guest stood still in most (%d): "+
+				"is the machine idle?", stills)
+		}
+	})
+}
+
+// The same where programs and kernel take no time: what the daemon waits for is less than 100 ms in all, on any machine.
+func TestGIDIndexWaits(t *testing.T) {
+	t.Parallel()
+	holdGIDIndex(t, true, 100, func(g *lab.G, times []time.Duration, stills int) {
+		if stills > 0 || times[len(times)-1] >= 100*time.Millisecond {
+			g.Errorf("times %v; the guest stood still in %d events", times, stills)
+		}
+	})
+}
+
+// holdGIDIndex has random events, 1,000 with IBNET_LONG, and hands over the sorted times after which the index was right again,
+// without those of events in which the guest stood still.
+func holdGIDIndex(t *testing.T, timeTravel bool, events int, check func(g *lab.G, times []time.Duration, stills int)) {
+	t.Helper()
 	if os.Getenv("IBNET_LONG") != "" {
 		events = 1000
 	}
-	lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 1, Bins: []string{ibnetworkd, ibnetctl}, Timeout: 15 * time.Minute,
-		Env: []string{"IBNET_LONG=" + os.Getenv("IBNET_LONG")},
+	lab.Run(t, lab.Config{TimeTravel: timeTravel, Userland: lab.Debian, HCAs: 1, Bins: []string{ibnetworkd, ibnetctl},
+		Timeout: 15 * time.Minute, Env: []string{"IBNET_LONG=" + os.Getenv("IBNET_LONG")},
 		Files: map[string]string{
 			unitDir + "10-eth.ibnetwork": "[Match]\nIBDevice=swib0\nPort=1\n[Port]\nType=eth\n[RoCE]\nGIDIndex=3\n" +
 				"[Network]\nAddress=10.7.1.1/24\nAddress=10.7.1.2/24\n[VLAN]\nId=7\nName=storage\n",
@@ -91,11 +112,14 @@ func TestGIDIndexHeld(t *testing.T) {
 		up := func(dev string, v bool) { _ = c.Do(rtnl.SetLink(index(dev), rtnl.LinkChange{Up: &v})) }
 		foreign := map[string]string{}
 		steal := func(dev string) { // the address is removed, and another one comes into its place
-			other := fmt.Sprintf("10.9.%d.1/24", r.IntN(4))
+			other := fmt.Sprintf("10.9.%d.1/24", 4+r.IntN(4)) // of no other event: it would be forgotten
 			_ = c.DoAll([]rtnl.Request{rtnl.DelAddress(address(dev, "10.7.1.1/24")), rtnl.DelAddress(address(dev, "10.7.1.2/24")),
 				rtnl.AddAddress(address(dev, other))})
 			foreign[other] = dev
 		}
+		still := watchStillness()
+		defer still.end()
+		stills := 0
 		var times []time.Duration
 		kinds := map[string]int{}
 		what := ""
@@ -157,6 +181,7 @@ func TestGIDIndexHeld(t *testing.T) {
 			}
 			kinds[what]++
 			begin := time.Now()
+			still.reset()
 			// An entry of another program may be in the way, which the status says: it goes then.
 			for !held() {
 				since := time.Since(begin)
@@ -170,31 +195,38 @@ func TestGIDIndexHeld(t *testing.T) {
 					}
 					clear(foreign)
 					begin = time.Now()
+					still.reset()
 				}
 				// The same address, set by another program at another index, is left to it: the status
 				// says how it becomes the unit's.
 				if since > 500*time.Millisecond && strings.Contains(attr(d.status(dev), "GIDIndex").Why.Text, "10.7.1.1 was set by another") {
 					_ = c.Do(rtnl.DelAddress(address(dev, "10.7.1.1/24")))
 					begin = time.Now()
+					still.reset()
 				}
 				time.Sleep(2 * time.Millisecond)
 			}
 			took := time.Since(begin)
-			times = append(times, took)
+			stood := still.longest().Round(time.Millisecond)
+			if stood < 50*time.Millisecond {
+				times = append(times, took)
+			} else {
+				stills++
+			}
 			if took > 100*time.Millisecond {
-				g.Logf("event %d (%s): %v", i, what, took.Round(time.Millisecond))
+				g.Logf("event %d (%s): %v, the guest stood still for %v", i, what, took.Round(time.Millisecond), stood)
 			}
 			if r.IntN(3) == 0 {
 				time.Sleep(time.Duration(r.IntN(50)) * time.Millisecond)
 			}
 		}
 		slices.Sort(times)
-		over := len(times) - func() int { n, _ := slices.BinarySearch(times, 100*time.Millisecond); return n }()
-		g.Logf("%d events %v: median %v, 99 %% %v, worst %v; over 100 ms: %d", events, kinds, times[len(times)/2].Round(time.Microsecond),
-			times[len(times)*99/100].Round(time.Millisecond), times[len(times)-1].Round(time.Millisecond), over)
-		if events == 1000 && times[len(times)*99/100] > 100*time.Millisecond {
-			g.Error("more than one event of a hundred costs the index for more than 100 ms: is the machine idle?")
+		if n := len(times); n > 0 {
+			first, _ := slices.BinarySearch(times, 100*time.Millisecond)
+			g.Logf("%d events %v: median %v, 99 %% %v, worst %v; over 100 ms: %d; without %d in which the guest stood still", n, kinds,
+				times[n/2].Round(time.Microsecond), times[n*99/100].Round(time.Millisecond), times[n-1].Round(time.Millisecond), n-first, stills)
 		}
+		check(g, times, stills)
 		// The rest agrees: file, status, the other link, and nothing of the daemon's is left over.
 		g.WaitFor(60*time.Second, func() string {
 			b, _ := os.ReadFile("/run/ibnetworkd/links/" + eth() + ".env")

@@ -181,12 +181,12 @@ type stream struct {
 	mu    sync.Mutex
 	last  time.Time
 	most  time.Duration
-	pause time.Duration // the longest in which this process did not run
+	still *stillness
 	ends  []io.Closer
 }
 
 func newStream(g *lab.G) *stream {
-	s := &stream{last: time.Now()}
+	s := &stream{last: time.Now(), still: watchStillness()}
 	listening := make(chan net.Listener, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread stays in the namespace and ends with the goroutine
@@ -224,14 +224,6 @@ func newStream(g *lab.G) *stream {
 		}
 	}()
 	go func() {
-		for prev := time.Now(); ; prev = time.Now() {
-			time.Sleep(time.Millisecond)
-			s.mu.Lock()
-			s.pause = max(s.pause, time.Since(prev))
-			s.mu.Unlock()
-		}
-	}()
-	go func() {
 		b := make([]byte, 4096)
 		for {
 			if _, err := in.Read(b); err != nil {
@@ -249,7 +241,8 @@ func newStream(g *lab.G) *stream {
 func (s *stream) reset() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.most, s.last, s.pause = 0, time.Now(), 0
+	s.most, s.last = 0, time.Now()
+	s.still.reset()
 }
 
 // worst is the longest time without a byte since reset.
@@ -257,14 +250,6 @@ func (s *stream) worst() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return max(s.most, time.Since(s.last)).Round(time.Millisecond)
-}
-
-// paused is the longest time since reset in which this process did not run: the guest stood
-// still.
-func (s *stream) paused() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.pause
 }
 
 // silence is the time since the last byte.
@@ -292,4 +277,44 @@ func (s *stream) close() {
 	for _, c := range s.ends {
 		_ = c.Close()
 	}
+	s.still.end()
 }
+
+// stillness is the longest time in which this process did not run: the guest stood still.
+type stillness struct {
+	mu   sync.Mutex
+	most time.Duration
+	stop chan struct{}
+}
+
+func watchStillness() *stillness {
+	s := &stillness{stop: make(chan struct{})}
+	go func() {
+		for prev := time.Now(); ; prev = time.Now() {
+			select {
+			case <-s.stop:
+				return
+			case <-time.After(time.Millisecond):
+			}
+			s.mu.Lock()
+			s.most = max(s.most, time.Since(prev))
+			s.mu.Unlock()
+		}
+	}()
+	return s
+}
+
+func (s *stillness) reset() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.most = 0
+}
+
+// longest is that since reset.
+func (s *stillness) longest() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.most
+}
+
+func (s *stillness) end() { close(s.stop) }

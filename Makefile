@@ -196,7 +196,7 @@ test-flakes: lab ## the scenarios N times in a row (N=50), and what failed how o
 
 .PHONY: bench-peers
 bench-peers: lab ## what systemd-networkd, NetworkManager, ifupdown and opensm do on IPoIB: each statement of docs/peers.md, tried
-	@IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 45m -run 'TestPeers$$' ./lab/scenario -peers
+	@IBNET_LAB=require CGO_ENABLED=0 $(GO) test -count=1 -v -timeout 90m -run 'TestPeers$$' ./lab/scenario -peers
 
 .PHONY: package
 package: build ## .deb and .rpm in build/packages (VERSION=1.2.3; KINDS=deb)

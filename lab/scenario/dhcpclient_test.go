@@ -365,9 +365,8 @@ func chronySources(g *lab.G) {
 			return ""
 		})
 	}
-	g.Sh("useradd --system --no-create-home _chrony; echo DAEMON_OPTS=-x >/etc/default/chrony; mkdir -p /etc/chrony; " +
-		"cp /usr/share/chrony/chrony.conf /usr/share/chrony/chrony.keys /etc/chrony; sed -i '/^pool/d' /etc/chrony/chrony.conf; " +
-		"systemctl daemon-reload; systemctl start ibnetworkd-chrony.path chrony")
+	startChrony(g)
+	g.Exec("systemctl", "start", "ibnetworkd-chrony.path")
 	has("started", true)
 	status := func(want string) {
 		g.Helper()
@@ -391,6 +390,19 @@ func chronySources(g *lab.G) {
 	g.Sh("rmdir /run/chrony")
 }
 
+// startChrony starts Debian's chronyd with its own configuration but for the servers, which leaves the clock alone.
+func startChrony(g *lab.G) {
+	g.Helper()
+	g.Sh("useradd --system --no-create-home _chrony; echo DAEMON_OPTS=-x >/etc/default/chrony; mkdir -p /etc/chrony; " +
+		"cp /usr/share/chrony/chrony.conf /usr/share/chrony/chrony.keys /etc/chrony; sed -i '/^pool/d' /etc/chrony/chrony.conf; " +
+		"systemctl daemon-reload; systemctl start chrony")
+}
+
+func startTimesyncd(g *lab.G) {
+	g.Helper()
+	g.Sh("systemd-sysusers systemd-timesync.conf && systemctl reload dbus && systemctl daemon-reload && systemctl start systemd-timesyncd")
+}
+
 // timeServers has systemd-timesyncd begin after the lease: it gets the time servers, also after a
 // restart, and loses them with UseNTP=no.
 func timeServers(g *lab.G) {
@@ -406,7 +418,7 @@ func timeServers(g *lab.G) {
 			return ""
 		})
 	}
-	g.Sh("systemd-sysusers systemd-timesync.conf && systemctl reload dbus && systemctl daemon-reload && systemctl start systemd-timesyncd")
+	startTimesyncd(g)
 	has("started", `as 1 "10.11.0.123"`)
 	g.Sh("systemctl restart systemd-timesyncd")
 	has("restarted", `as 1 "10.11.0.123"`)

@@ -71,13 +71,23 @@ func TestPeers(t *testing.T) {
 	t.Run("ifupdown", func(t *testing.T) {
 		lab.Run(t, lab.Config{Userland: lab.Debian, HCAs: 2}, peerIfupdown)
 	})
-	t.Run("DHCP", func(t *testing.T) {
-		c := lab.Config{Userland: lab.Systemd, HCAs: 3, Timeout: 30 * time.Minute, Bins: []string{ibnetworkd},
-			Units: []string{"systemd-networkd.service"},
+	t.Run("links", func(t *testing.T) {
+		c := lab.Config{Userland: lab.Systemd, HCAs: 6, Timeout: 30 * time.Minute, Commands: peerLinksCommands, Bins: []string{ibnetworkd},
 			Files: map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\n"}}
-		c.Bins = append(c.Bins, debs(t, dhcpPackages...)...)
-		lab.Run(t, c, peerDHCP)
+		c.Bins = append(c.Bins, debs(t, slices.Concat(dnsmasqPackages, chronyPackages, []string{"systemd-timesyncd"})...)...)
+		t.Run("NetworkManager", func(t *testing.T) { lab.Run(t, c, peerNetworkManagerLinks) })
+		c.Units = []string{"systemd-networkd.service"}
+		t.Run("networkd", func(t *testing.T) { lab.Run(t, c, peerNetworkdLinks) })
 	})
+	for name, f := range map[string]func(*lab.G){"DHCP": peerDHCP, "DHCPv6": peerDHCP6} {
+		t.Run(name, func(t *testing.T) {
+			c := lab.Config{Userland: lab.Systemd, HCAs: 3, Timeout: 30 * time.Minute, Bins: []string{ibnetworkd},
+				Units: []string{"systemd-networkd.service"},
+				Files: map[string]string{"/etc/NetworkManager/conf.d/lab.conf": "[main]\nno-auto-default=*\n"}}
+			c.Bins = append(c.Bins, debs(t, dhcpPackages...)...)
+			lab.Run(t, c, f)
+		})
+	}
 	t.Run("opensm", func(t *testing.T) {
 		lab.Run(t, lab.Config{Userland: lab.Systemd, HCAs: 3}, peerOpensm)
 	})

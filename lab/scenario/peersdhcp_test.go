@@ -11,11 +11,13 @@ import (
 
 // dhcpPackages are the clients and servers of DHCP that the userland does not have, with
 // what they need.
-var dhcpPackages = append([]string{"isc-dhcp-server", "kea-dhcp4-server", "kea-common", "liblog4cplus-2.0.5", "libmariadb3", "libpq5",
-	"libldap-2.5-0", "libsasl2-2", "dhcpcd-base", "udhcpc", "busybox"}, dnsmasqPackages...)
+var dhcpPackages = append([]string{"isc-dhcp-server", "kea-dhcp4-server", "kea-dhcp6-server", "kea-common",
+	"liblog4cplus-2.0.5", "libmariadb3", "libpq5", "libldap-2.5-0", "libsasl2-2", "dhcpcd-base", "udhcpc", "busybox"}, dnsmasqPackages...)
+
+type dhcpLink struct{ name, link, prefix string }
 
 // The three links that each client asks on, and the prefixes of the servers there.
-var dhcpLinks = []struct{ name, link, prefix string }{
+var dhcpLinks = []dhcpLink{
 	{"datagram", "ib0", "10.11.0."}, {"connected", "ib1", "10.11.0."}, {"P_Key child", "ib0.8001", "10.12.0."},
 }
 
@@ -73,6 +75,9 @@ func ours(id string) dhcpClient {
 			"\n[Network]\nDHCP=ipv4\n[DHCPv4]\nUseDNS=no\nClientIdentifier="+id+"\n")
 		d = startDaemon(g)
 		within(dhcpLimit, func() bool { return strings.Contains(address(g, link), "inet 10.") })
+		if s := d.status(link); address(g, link) == "" {
+			g.Logf("%s: %s %+v %+v", link, s.State, s.Reason(), s.DHCP)
+		}
 		return address(g, link)
 	}, func(g *lab.G, link string) {
 		if err := os.Remove(unitDir + "60-own.ibnetwork"); err != nil {
@@ -92,7 +97,8 @@ func networkManager(client, says string) dhcpClient {
 		return out + "\n" + address(g, link)
 	}, func(g *lab.G, link string) {
 		_, _ = g.Try("nmcli", "connection", "delete", "t")
-		g.Exec("systemctl", "stop", "NetworkManager")
+		// Its files, which stay, say that it has the links.
+		g.Sh("systemctl stop NetworkManager; rm -rf /run/NetworkManager/devices")
 		g.Exec("ip", "link", "set", link, "up")
 	}}
 }
@@ -182,6 +188,13 @@ var dhcpServers = []dhcpServer{
 // The clients of DHCP with dnsmasq on a link in datagram mode, one in connected mode, and a
 // P_Key child, and the servers with two clients that work: the table of docs/peers.md.
 func peerDHCP(g *lab.G) {
+	dhcpFabric(g)
+	dhcpTable{servers: dhcpServers, clients: dhcpClients, few: []dhcpClient{ours("mac"), networkd("mac")}, links: dhcpLinks,
+		reset: func(g *lab.G, link string) { g.Sh("ip addr flush dev %[1]s; ip link set %[1]s up", link) }}.try(g)
+}
+
+// dhcpFabric has the links of dhcpLinks, and those of the servers.
+func dhcpFabric(g *lab.G) {
 	unpack(g)
 	g.SM(lab.SM{Partitions: defaultPartition + onePartition})
 	g.Sh(`for d in ib0 ib2; do echo 0x8001 >/sys/class/net/$d/create_child; done; echo connected >/sys/class/net/ib1/mode
@@ -190,16 +203,28 @@ func peerDHCP(g *lab.G) {
 	g.Wait("carriers", 30*time.Second, func() bool {
 		return g.Sh("cat /sys/class/net/ib*/carrier 2>/dev/null | grep -c 1 || true") == "5"
 	})
-	for _, s := range dhcpServers {
+}
+
+// dhcpTable has each client ask dnsmasq, and a few each other server.
+type dhcpTable struct {
+	servers      []dhcpServer
+	clients, few []dhcpClient
+	links        []dhcpLink
+	reset        func(g *lab.G, link string) // before each client
+}
+
+func (t dhcpTable) try(g *lab.G) {
+	for _, s := range t.servers {
 		s.start(g)
 		time.Sleep(2 * time.Second)
-		clients := dhcpClients
+		clients := t.clients
 		if s.name != "dnsmasq" {
-			clients = []dhcpClient{ours("mac"), networkd("mac")}
+			clients = t.few
 		}
 		for _, c := range clients {
 			row := ""
-			for _, l := range dhcpLinks {
+			for _, l := range t.links {
+				t.reset(g, l.link)
 				begin := time.Now()
 				out := c.get(g, l.link)
 				took := time.Since(begin)
@@ -209,10 +234,12 @@ func peerDHCP(g *lab.G) {
 				if log := s.log(g); ok != (s.says == "" && c.says == "") || !strings.Contains(out, c.says) || !strings.Contains(log, s.says) {
 					g.Errorf("%s <- %s on %s: %v\n%s\nserver:\n%s", s.name, c.name, l.name, ok, out, tail(log, 30))
 				}
-				g.Sh("ip addr flush dev %[1]s; ip link set %[1]s up", l.link)
 			}
 			g.Logf("%s <- %s:%s", s.name, c.name, row)
 		}
 		s.stop(g)
+		for _, l := range t.links {
+			t.reset(g, l.link)
+		}
 	}
 }

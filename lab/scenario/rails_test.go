@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,34 +27,8 @@ func TestMultiRail(t *testing.T) {
 				g.Errorf("%s: %+v", name, a)
 			}
 		}
-		hardware := func(netns, link string) string {
-			f := strings.Fields(g.Sh("ip %s -o link show %s", netns, link))
-			for i, w := range f {
-				if w == "link/infiniband" {
-					return f[i+1]
-				}
-			}
-			g.Fatalf("no hardware address in %v", f)
-			return ""
-		}
-		found := func() (right int) {
-			for range 10 {
-				for _, n := range []string{"0", "1"} {
-					g.WaitFor(10*time.Second, func() string {
-						if _, err := g.Try("ip", "netns", "exec", "peer", "ping", "-c1", "-W1", "10.3.0.1"+n); err != nil {
-							return err.Error()
-						}
-						return ""
-					})
-					// Answers of the other link may come after the ping.
-					time.Sleep(20 * time.Millisecond)
-					if strings.Contains(g.Sh("ip -n peer neighbour show 10.3.0.1%s", n), hardware("", "ib"+n)) {
-						right++
-					}
-				}
-				g.Sh("ip -n peer neighbour flush dev ib2")
-			}
-			return right
+		found := func() int {
+			return railsFound(g, "peer", "ib2", map[string]string{"10.3.0.10": "ib0", "10.3.0.11": "ib1"})
 		}
 		if n := found(); n != 20 {
 			g.Errorf("the peer found %d of 20 times the link that has the address", n)
@@ -70,4 +45,35 @@ func TestMultiRail(t *testing.T) {
 			g.Error("without it the peer also found the right link each time: this test proves nothing")
 		}
 	})
+}
+
+// railsFound has a peer in a network namespace look for addresses of links ten times each, and returns how often it
+// found the link that has the address.
+func railsFound(g *lab.G, peer, dev string, links map[string]string) (right int) {
+	g.Helper()
+	hardware := func(link string) string {
+		f := strings.Fields(g.Sh("ip -o link show %s", link))
+		i := slices.Index(f, "link/infiniband")
+		if i < 0 {
+			g.Fatalf("no hardware address in %v", f)
+		}
+		return f[i+1]
+	}
+	for range 10 {
+		for address, link := range links {
+			g.WaitFor(10*time.Second, func() string {
+				if _, err := g.Try("ip", "netns", "exec", peer, "ping", "-c1", "-W1", address); err != nil {
+					return err.Error()
+				}
+				return ""
+			})
+			// Answers of the other link may come after the ping.
+			time.Sleep(20 * time.Millisecond)
+			if strings.Contains(g.Sh("ip -n %s neighbour show %s", peer, address), hardware(link)) {
+				right++
+			}
+		}
+		g.Sh("ip -n %s neighbour flush dev %s", peer, dev)
+	}
+	return right
 }

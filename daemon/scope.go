@@ -20,7 +20,7 @@ type Scope struct {
 	// Reread reports that the observer has Links read again after a time of its own, not an event
 	// that others of the same change may follow.
 	Reread bool
-	Addrs  bool         // the addresses of all links
+	Addrs  bool // the addresses of all links
 	Routes bool
 	Rules  bool
 	RDMA   bool // RDMA devices and the ports' state

@@ -1,6 +1,7 @@
 package card
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -55,6 +56,10 @@ const (
 	// a queue pair has ended.
 	indexFirst = 3 * time.Millisecond
 	indexTries = 21
+	// The kernel uses the first free entry. So many of those behind the last used one are read, and all of them for the
+	// first time and where a table does not agree after wholeAfter times: a table has some hundred.
+	spareGIDs  = 16
+	wholeAfter = 4
 	indexEach  = time.Second
 )
 
@@ -72,7 +77,8 @@ func (o *Observer) gids(d *link.Device, p *link.Port, on []*link.Link, want []in
 		return t.port(nil)
 	}
 	old := o.tables[at]
-	t := table{dev: d.Index, state: p.State, addrs: addrs, gids: o.readGIDs(d.Name, p.Num), again: old.again}
+	t := table{dev: d.Index, state: p.State, addrs: addrs, again: old.again}
+	t.gids = o.readGIDs(d.Name, p.Num, old.end(d.Index, want))
 	pause, tries := settlePause, settleTries
 	if len(want) > 0 {
 		t.slots, _ = o.sys.GIDTableSize(d.Name, p.Num)
@@ -101,6 +107,14 @@ func (o *Observer) gids(d *link.Device, p *link.Port, on []*link.Link, want []in
 	}
 	o.tables[at] = t
 	return t.port(stuck)
+}
+
+// end is the index at which the next reading ends.
+func (t table) end(dev uint32, want []int) int {
+	if t.gids == nil || t.dev != dev || t.unsettled >= wholeAfter {
+		return math.MaxInt
+	}
+	return max(t.gids[len(t.gids)-1].Index, slices.Max(append([]int{0}, want...))) + 1 + spareGIDs
 }
 
 func settlePause(unsettled int) time.Duration { return settleFirst << unsettled }
@@ -141,8 +155,8 @@ func hasAll(gids []roce.GID, on []*link.Link, want []int) bool {
 	return true
 }
 
-func (o *Observer) readGIDs(dev string, port int) []roce.GID {
-	es, err := o.sys.GIDs(dev, port)
+func (o *Observer) readGIDs(dev string, port, end int) []roce.GID {
+	es, err := o.sys.GIDsBelow(dev, port, end)
 	if err != nil && len(es) == 0 {
 		return nil
 	}

@@ -1,7 +1,9 @@
 package card
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -73,5 +75,59 @@ func TestIndexReadAgain(t *testing.T) {
 	}
 	if taken < time.Second || taken > 2*time.Second {
 		t.Errorf("read again %d times in %v", len(waits), taken)
+	}
+}
+
+// Of a table that was read, entries far behind the last used one are read again only if it lacks an address for long.
+func TestIndexFarBehind(t *testing.T) {
+	x := newTree(t)
+	later := 0
+	o := New(x.root, nil, Config{Later: func(int, time.Duration) { later++ }})
+	defer func() { _ = o.Close() }()
+	s := snapshot()
+	d, l := &s.Devices[0], &s.Links[0]
+	enter := func(i int, ip string) {
+		dir := "sys/devices/pci/" + pf + "/infiniband/mlx5_0/ports/1/"
+		x.write(fmt.Sprintf("%sgids/%d", dir, i), "0000:0000:0000:0000:0000:ffff:"+ip+"\n")
+		x.write(fmt.Sprintf("%sgid_attrs/types/%d", dir, i), "RoCE v2\n")
+		x.write(fmt.Sprintf("%sgid_attrs/ndevs/%d", dir, i), "lo\n")
+	}
+	read := func(addrs ...string) (indexes []int) {
+		l.Addresses = nil
+		for _, a := range addrs {
+			l.Addresses = append(l.Addresses, link.Address{Prefix: netip.MustParsePrefix(a)})
+		}
+		for _, e := range o.gids(d, &d.Ports[0], []*link.Link{l}, []int{3}, true).GIDs {
+			indexes = append(indexes, e.Index)
+		}
+		return indexes
+	}
+	enter(3, "0a08:0001")
+	enter(90, "0a08:0002") // is read at first
+	both := []string{"10.8.0.1/24", "10.8.0.2/24"}
+	if got := read(both...); !slices.Equal(got, []int{0, 1, 3, 90}) {
+		t.Errorf("at first: %v", got)
+	}
+	x.write("sys/devices/pci/"+pf+"/infiniband/mlx5_0/ports/1/gids/90", "0000:0000:0000:0000:0000:0000:0000:0000\n")
+	if got := read("10.8.0.1/24"); !slices.Equal(got, []int{0, 1, 3}) {
+		t.Errorf("without it: %v", got)
+	}
+	enter(3+spareGIDs, "0a08:0002") // near enough
+	if got := read(both...); !slices.Equal(got, []int{0, 1, 3, 3 + spareGIDs}) {
+		t.Errorf("near: %v", got)
+	}
+	enter(100, "0a08:0003")
+	later = 0
+	for n := 0; ; n++ {
+		got := read(append(both, "10.8.0.3/24")...)
+		if n == wholeAfter+1 {
+			if !slices.Equal(got, []int{0, 1, 3, 3 + spareGIDs, 100}) {
+				t.Errorf("far: %v", got)
+			}
+			break
+		}
+		if len(got) != 4 || later != n+1 {
+			t.Fatalf("far: %v, read again %d times of %d", got, later, n)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -223,6 +224,11 @@ func (f FS) GIDTableSize(dev string, port int) (int, error) {
 
 // GIDs reads the used entries of a port's GID table, in order.
 func (f FS) GIDs(dev string, port int) ([]GIDEntry, error) {
+	return f.GIDsBelow(dev, port, math.MaxInt)
+}
+
+// GIDsBelow reads the used entries with an index below end, in order: each entry is a file.
+func (f FS) GIDsBelow(dev string, port, end int) ([]GIDEntry, error) {
 	dir, err := f.portDir(dev, port)
 	if err != nil {
 		return nil, err
@@ -234,7 +240,7 @@ func (f FS) GIDs(dev string, port int) ([]GIDEntry, error) {
 	var out []GIDEntry
 	for _, n := range ns {
 		i, err := strconv.Atoi(n)
-		if err != nil {
+		if err != nil || i >= end {
 			continue
 		}
 		s := text(dir + "/gids/" + n)

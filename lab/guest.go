@@ -259,6 +259,9 @@ func (j *job) execSystemd() error {
 	if err := mount("run", "/run", "tmpfs", "mode=755", 0); err != nil {
 		return err
 	}
+	if err := maskUseless(); err != nil {
+		return err
+	}
 	tty := ""
 	if j.Shell {
 		tty = "StandardInput=tty-force\nStandardOutput=tty\nStandardError=tty\nTTYPath=/dev/console\n"
@@ -300,6 +303,29 @@ TimeoutStopSec=1
 	// No container variable: it would make systemd leave out udev.
 	env := []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	return unix.Exec("/lib/systemd/systemd", []string{"/lib/systemd/systemd", "--system"}, env)
+}
+
+// maskUseless keeps systemd from running what does nothing in a guest without disks, users
+// and terminals: a quarter of the processor time of a boot, and generators run at each
+// daemon-reload too.
+func maskUseless() error {
+	mask := func(dir, before, names, after string) error {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		for _, n := range strings.Fields(names) {
+			if err := os.Symlink("/dev/null", filepath.Join(dir, before+n+after)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return errors.Join(
+		mask("/run/systemd/system-generators", "systemd-", "cryptsetup debug fstab getty gpt-auto hibernate-resume integritysetup "+
+			"rc-local run system-update sysv veritysetup", "-generator"),
+		mask("/run/systemd/system", "systemd-", "ask-password-console.path ask-password-wall.path initctl.socket random-seed.service "+
+			"remount-fs.service sysusers.service tmpfiles-clean.timer update-utmp-runlevel.service update-utmp.service", ""),
+	)
 }
 
 // agent is lab.service under systemd.

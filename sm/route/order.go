@@ -284,6 +284,9 @@ const (
 	searchSteps = 20
 	// orderClear is the ratio of scores from which one is clearly better.
 	orderClear = 0.9
+	// orderLarge is that up to which the order of the tables in force stays on large trees: there a
+	// score that is little worse hides a link with twice the load.
+	orderLarge = 1.005
 	// scoreWork is that of judging one order: on large graphs a part of the
 	// destinations must do.
 	scoreWork = 10_000_000
@@ -357,7 +360,11 @@ func (b *builder) bestOrder(bound float64, other []float64, ranks ...[]float64) 
 		}
 	}
 	clearly()
-	if oldScore <= 1.05*score {
+	nearly := 1.05
+	if b.large() {
+		nearly = orderLarge
+	}
+	if oldScore <= nearly*score {
 		return old
 	}
 	return pos

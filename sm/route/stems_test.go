@@ -84,6 +84,26 @@ func TestFirstCable(t *testing.T) {
 	}
 }
 
+// With many cables out another order of the switches may be better than the one in force. Then tables
+// after those of the whole tree have it, and keep it.
+func TestLargeTreesManyOut(t *testing.T) {
+	whole := gen.LIDs(gen.FatTree3(36, 16, 18), 0)
+	before, _ := route.Build(whole, route.Options{})
+	for seed, percent := range map[uint64]float64{1: 5, 3: 8} {
+		if percent == 5 && (testing.Short() || every > 1) {
+			continue
+		}
+		f := gen.CutCables(whole, seed, percent)
+		_, l := build(t, "from nothing", f, route.Options{})
+		after, kept := build(t, "after the whole tree", f, hinted(route.Options{}, &before))
+		again, _ := build(t, "a second sweep", f, hinted(route.Options{}, &after))
+		if n := blocks(after.LFT, again.LFT); n > 0 || kept.Worst > 1.1*l.Worst+1 {
+			t.Errorf("%.0f %% of the cables out: %.0f flows on a link after the whole tree, %.0f from nothing; a second sweep without a change "+
+				"rewrites %d blocks", percent, kept.Worst, l.Worst, n)
+		}
+	}
+}
+
 // idle counts ports with a link to another that a part of the fabric lacks, and those that no entry leads to.
 func idle(whole, part *fabric.Fabric, lft [][]uint8) (n, all int) {
 	for s := range whole.Switches {

@@ -74,6 +74,7 @@ type scored struct {
 	way   [][]uint8
 	load  []int64
 	score float64
+	share float64
 	done  chan struct{} // closed when score is known
 }
 
@@ -103,10 +104,10 @@ func (b *builder) variants(e engine, tree bool, bound int64) *variants {
 
 // judge finds the score of tables, on large graphs on another processor.
 func (v *variants) judge(a *assignment, worst int64) {
-	s := &scored{a, a.copied(a.way), slices.Clone(a.load), 0, make(chan struct{})}
+	s := &scored{of: a, way: a.copied(a.way), load: slices.Clone(a.load), done: make(chan struct{})}
 	v.found = append(v.found, s)
 	find := func() {
-		s.score = a.score(s.way, worst)
+		s.score, s.share = a.score(s.way, worst)
 		close(s.done)
 	}
 	if a.hostSum < shiftAhead {
@@ -149,20 +150,49 @@ func (v *variants) relieved(tree bool, bound int64) *assignment {
 		s.of.revert(s.of.copied(s.way), slices.Clone(s.load))
 		v.spread(s.of, bound)
 	}
-	s := v.best()
+	s := v.touchedUp(bound)
 	s.of.revert(s.way, s.load)
 	return s.of
+}
+
+// touchWeight is how many percent less load are worth one percent less of the share (see
+// score) when the best tables are touched up: four times as many as before.
+const touchWeight = 20
+
+// touchedUp takes single destinations off the busiest links of the best tables, for as long
+// as hosts that each send to one other hardly lose by it.
+func (v *variants) touchedUp(bound int64) *scored {
+	best := v.best()
+	a := best.of
+	a.revert(a.copied(best.way), slices.Clone(best.load))
+	for worst := a.worst(); worst > bound && a.spent < a.most(); {
+		a.relieve(worst-1, false)
+		was, now := worst, a.worst()
+		if now >= was {
+			break
+		}
+		worst = now
+		v.judge(a, now)
+		s := v.found[len(v.found)-1]
+		<-s.done
+		if a.base == nil && float64(now)/math.Pow(s.share, touchWeight) >= float64(was)/math.Pow(best.share, touchWeight) {
+			break
+		}
+		best = s
+	}
+	v.found = []*scored{best}
+	return best
 }
 
 // score weighs the load of the busiest link and the share of the bandwidth that hosts
 // get that each send to one other at a time: one percent less of the share is as bad
 // as five percent more load. Beside the load of I/O nodes the busiest link alone counts.
-func (a *assignment) score(way [][]uint8, worst int64) float64 {
+func (a *assignment) score(way [][]uint8, worst int64) (score, share float64) {
 	if a.base != nil {
-		return float64(worst)
+		return float64(worst), 0
 	}
-	share, _ := a.shift(way, 64)
-	return float64(worst) / math.Pow(max(share, 1e-3), 5)
+	share, _ = a.shift(way, 64)
+	return float64(worst) / math.Pow(max(share, 1e-3), 5), share
 }
 
 // balanced makes tables without regard to those in force, and says what load is

@@ -118,7 +118,7 @@ func TestBalance(t *testing.T) {
 		"7 uneven switches":            {760, 0.656},
 		"7 uneven, 5 % out":            {760, 0.632},
 		"7 others":                     {320, 0.678},
-		"7 others, 5 % out":            {340, 0.660},
+		"7 others, 5 % out":            {320, 0.660},
 		"DragonFly+":                   {256, 0.188},
 		"DragonFly+, 2 links":          {144, 0.303},
 		"DragonFly+, 4 links":          {140, 0.496},

@@ -45,10 +45,15 @@ func TestGIDIndexHeld(t *testing.T) {
 	})
 }
 
-// The same where programs and kernel take no time: what the daemon waits for is less than 100 ms in all, on any machine.
+// The same where programs and kernel take no time: what the daemon waits for is to be less than 100 ms in all, on any machine.
+// It is not yet: one of 4,000 events took 101 ms. A table that is read right after a move may still have the entries of
+// before, which agree with the addresses, and the move is repeated.
 func TestGIDIndexWaits(t *testing.T) {
 	t.Parallel()
-	holdGIDIndex(t, true, 100, func(g *lab.G, times []time.Duration, stills int) {
+	if os.Getenv("IBNET_LONG") == "" && !lab.InGuest() {
+		t.Skip("IBNET_LONG=1: the waits for 1,000 events")
+	}
+	holdGIDIndex(t, true, 1000, func(g *lab.G, times []time.Duration, stills int) {
 		if stills > 0 || times[len(times)-1] >= 100*time.Millisecond {
 			g.Errorf("times %v; the guest stood still in %d events", times, stills)
 		}

@@ -284,9 +284,6 @@ const (
 	searchSteps = 20
 	// orderClear is the ratio of scores from which one is clearly better.
 	orderClear = 0.9
-	// orderLarge is that up to which the order of the tables in force stays on large trees: there a
-	// score that is little worse hides a link with twice the load.
-	orderLarge = 1.005
 	// scoreWork is that of judging one order: on large graphs a part of the
 	// destinations must do.
 	scoreWork = 10_000_000
@@ -360,11 +357,7 @@ func (b *builder) bestOrder(bound float64, other []float64, ranks ...[]float64) 
 		}
 	}
 	clearly()
-	nearly := 1.05
-	if b.large() {
-		nearly = orderLarge
-	}
-	if oldScore <= nearly*score {
+	if oldScore <= 1.05*score {
 		return old
 	}
 	return pos
@@ -478,7 +471,11 @@ func (f *fluid) score(e engine) float64 {
 			links := f.c.of(s)
 			part := f.flow[s] / float64(len(links))
 			for _, l := range links {
-				f.load[l] += part * float64(g.cost[l])
+				load := part * float64(g.cost[l])
+				if g.linkTo[l] != d { // the flows on it are to d alone, others stand for those to all
+					load *= float64(f.step)
+				}
+				f.load[l] += load
 				if g.hop != nil {
 					length += part * float64(g.hop[l])
 				}

@@ -84,22 +84,27 @@ func TestFirstCable(t *testing.T) {
 	}
 }
 
-// With many cables out another order of the switches may be better than the one in force. Then tables
-// after those of the whole tree have it, and keep it.
+// So it is with many cables out, where only few leaves can lead from roots to others without more flows
+// than all links of a leaf should have.
 func TestLargeTreesManyOut(t *testing.T) {
 	whole := gen.LIDs(gen.FatTree3(36, 16, 18), 0)
 	before, _ := route.Build(whole, route.Options{})
-	for seed, percent := range map[uint64]float64{1: 5, 3: 8} {
-		if percent == 5 && (testing.Short() || every > 1) {
+	for _, c := range []struct {
+		seed    uint64
+		percent float64
+	}{{1, 2}, {1, 3}, {1, 5}, {2, 5}, {2, 8}, {3, 8}} {
+		if c.percent > 2 && (testing.Short() || every > 1) {
 			continue
 		}
-		f := gen.CutCables(whole, seed, percent)
-		_, l := build(t, "from nothing", f, route.Options{})
+		f := gen.CutCables(whole, c.seed, c.percent)
+		r, l := build(t, "from nothing", f, route.Options{})
 		after, kept := build(t, "after the whole tree", f, hinted(route.Options{}, &before))
 		again, _ := build(t, "a second sweep", f, hinted(route.Options{}, &after))
-		if n := blocks(after.LFT, again.LFT); n > 0 || kept.Worst > 1.1*l.Worst+1 {
-			t.Errorf("%.0f %% of the cables out: %.0f flows on a link after the whole tree, %.0f from nothing; a second sweep without a change "+
-				"rewrites %d blocks", percent, kept.Worst, l.Worst, n)
+		n := blocks(after.LFT, again.LFT)
+		t.Logf("%.0f %% of the cables out: %.0f flows on a link, none can have less than %.0f; %.0f after the whole tree", c.percent, l.Worst,
+			r.Bound, kept.Worst)
+		if n > 0 || max(l.Worst, kept.Worst) > 1.1*r.Bound+1 {
+			t.Errorf("more than a tenth above what none can have less than, or a second sweep without a change rewrites blocks: %d", n)
 		}
 	}
 }

@@ -56,7 +56,7 @@ const (
 	// a queue pair has ended.
 	indexFirst = 3 * time.Millisecond
 	indexTries = 21
-	// The kernel uses the first free entry. So many of those behind the last used one are read, and all of them for the
+	// The kernel uses the first free entry. So many free ones behind the last used one are read, and all of them for the
 	// first time and where a table does not agree after wholeAfter times: a table has some hundred.
 	spareGIDs  = 16
 	wholeAfter = 4
@@ -156,7 +156,7 @@ func hasAll(gids []roce.GID, on []*link.Link, want []int) bool {
 }
 
 func (o *Observer) readGIDs(dev string, port, end int) []roce.GID {
-	es, err := o.sys.GIDsBelow(dev, port, end)
+	es, err := o.sys.GIDsBelow(dev, port, end, spareGIDs)
 	if err != nil && len(es) == 0 {
 		return nil
 	}

@@ -131,3 +131,41 @@ func TestIndexFarBehind(t *testing.T) {
 		}
 	}
 }
+
+// Of a table, all of many addresses that came at once are read: those that count too, whose entries each follow one of
+// RoCE v1 that has the same address.
+func TestIndexesTogether(t *testing.T) {
+	x := newTree(t)
+	o := New(x.root, nil, Config{})
+	defer func() { _ = o.Close() }()
+	s := snapshot()
+	d, l := &s.Devices[0], &s.Links[0]
+	enter := func(i, host int, kind string) {
+		dir := "sys/devices/pci/" + pf + "/infiniband/mlx5_0/ports/1/"
+		x.write(fmt.Sprintf("%sgids/%d", dir, i), fmt.Sprintf("0000:0000:0000:0000:0000:ffff:0a08:%04x\n", host))
+		x.write(fmt.Sprintf("%sgid_attrs/types/%d", dir, i), kind+"\n")
+		x.write(fmt.Sprintf("%sgid_attrs/ndevs/%d", dir, i), "lo\n")
+	}
+	last := func(hosts int) *roce.GID {
+		l.Addresses = nil
+		for h := range hosts {
+			l.Addresses = append(l.Addresses, link.Address{Prefix: netip.MustParsePrefix(fmt.Sprintf("10.8.0.%d/24", h+1))})
+		}
+		gids, one := o.gids(d, &d.Ports[0], []*link.Link{l}, nil, false).GIDs, *l
+		one.Addresses = l.Addresses[hosts-1:]
+		return roce.Select(gids, &one, nil).V4
+	}
+	enter(3, 1, "RoCE v2") // whose entry of RoCE v1 is free
+	if got := last(1); got == nil || got.Index != 3 {
+		t.Errorf("at first: %v", got)
+	}
+	enter(2, 2, "IB/RoCE v1")
+	enter(4, 2, "RoCE v2")
+	for h := 3; h <= 10; h++ {
+		enter(2*h-1, h, "IB/RoCE v1")
+		enter(2*h, h, "RoCE v2")
+	}
+	if got := last(10); got == nil || got.Index != 20 {
+		t.Errorf("the last of ten: %v", got)
+	}
+}

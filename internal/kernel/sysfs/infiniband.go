@@ -224,11 +224,12 @@ func (f FS) GIDTableSize(dev string, port int) (int, error) {
 
 // GIDs reads the used entries of a port's GID table, in order.
 func (f FS) GIDs(dev string, port int) ([]GIDEntry, error) {
-	return f.GIDsBelow(dev, port, math.MaxInt)
+	return f.GIDsBelow(dev, port, math.MaxInt, 0)
 }
 
-// GIDsBelow reads the used entries with an index below end, in order: each entry is a file.
-func (f FS) GIDsBelow(dev string, port, end int) ([]GIDEntry, error) {
+// GIDsBelow reads the used entries with an index below end, and those behind with less than spare
+// free ones before them, in order: each entry is a file.
+func (f FS) GIDsBelow(dev string, port, end, spare int) ([]GIDEntry, error) {
 	dir, err := f.portDir(dev, port)
 	if err != nil {
 		return nil, err
@@ -259,6 +260,7 @@ func (f FS) GIDsBelow(dev string, port, end int) ([]GIDEntry, error) {
 			Type:   text(dir + "/gid_attrs/types/" + n),
 			Netdev: text(dir + "/gid_attrs/ndevs/" + n),
 		})
+		end = max(end, i+1+spare)
 	}
 	return out, nil
 }

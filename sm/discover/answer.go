@@ -312,7 +312,9 @@ func (d *Discovery) gotPort(i int32, p uint8, r *smp.Reply) {
 	x := &d.nodes[i]
 	q := x.ports.at(int(p))
 	if !r.OK() {
-		d.silent(i, p, fmt.Sprintf("port %s[%d] does not answer PortInfo%s", x.name(), p, why(r)))
+		if !x.gone { // else it may not have been asked
+			d.silent(i, p, fmt.Sprintf("port %s[%d] does not answer PortInfo%s", x.name(), p, why(r)))
+		}
 		return
 	}
 	was := q.info

@@ -2,10 +2,13 @@ package engine_test
 
 import (
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
 	"ibnetworkd/sm/engine"
@@ -48,6 +51,26 @@ func TestSwitchOff(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Of what is behind a switch that is off nothing is asked, nor is it reported that it does not answer.
+func TestBehindSwitchOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.Mesh([]int{4}, 2)
+		var text testkit.Buffer
+		w := newWorld(t, f, simfabric.Options{Seed: 1})
+		defer w.close()
+		s, _ := w.manager(f.SMPort, engine.Config{Sweep: -1, Log: slog.New(slog.NewTextHandler(&text, nil))})
+		w.up(time.Minute)
+		time.Sleep(5 * time.Second)
+		sweeps := s.Refresh().Sweeps
+		text.Reset()
+		testkit.NoError(t, w.sim.PowerOff(f.Nodes[f.Switches[1].Node].GUID))
+		time.Sleep(10 * time.Second)
+		if x := s.Refresh(); x.Switches != 1 || x.Sweeps != sweeps+1 || strings.Contains(text.String(), "WARN") {
+			t.Errorf("%d switches, %d sweeps, want 1 each:\n%s", x.Switches, x.Sweeps-sweeps, text.String())
+		}
+	})
 }
 
 // Where requests get lost, a discovery of everything by a master loses no node.

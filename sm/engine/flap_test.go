@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ibnetworkd/ib/partition"
 	"ibnetworkd/internal/testkit"
 	"ibnetworkd/lab/gen"
 	"ibnetworkd/lab/simfabric"
@@ -91,6 +92,35 @@ func TestFlappingLink(t *testing.T) {
 		if flap(12); !used() {
 			t.Error("left out although it alone leads to a part")
 		}
+	})
+}
+
+// A walk of everything uses a link that was left out; the status then does not say that it is.
+func TestFlappingLinkInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := gen.Ring(4, 1)
+		w := newWorld(t, f, simfabric.Options{Seed: 1})
+		defer w.close()
+		s, _ := w.manager(f.SMPort, engine.Config{})
+		w.settle(f.SMPort, s, time.Minute)
+		link := f.Ports[switchLink(f)]
+		for range 5 {
+			testkit.NoError(t, w.sim.Flap(f.Nodes[link.Node].GUID, link.Num))
+			time.Sleep(2 * time.Second)
+		}
+		shown := func(used bool) {
+			t.Helper()
+			w.settle(f.SMPort, s, time.Minute)
+			x := s.Refresh()
+			p := x.Fabric.Port(x.Fabric.NodeByGUID(f.Nodes[link.Node].GUID), link.Num)
+			if got := x.Fabric.Ports[p].Peer != fabric.None; got != used || (len(x.Problems) == 0) != used {
+				t.Errorf("used: %v, want %v; the status has %q", got, used, x.Problems)
+			}
+		}
+		shown(false)
+		s.SetPartitions(partition.Default(), "other partitions")
+		time.Sleep(time.Second)
+		shown(true)
 	})
 }
 

@@ -142,14 +142,18 @@ func (s *Subnet) problems(f *fabric.Fabric) (out []string) {
 		out = append(out, p.Text)
 	}
 	for _, l := range s.sweeps.flaps.LeftOut() {
-		if n := f.NodeByGUID(l.Node); n != fabric.None {
+		n := f.NodeByGUID(l.Node)
+		if n == fabric.None {
+			continue
+		}
+		if p := f.Port(n, l.Port); p != fabric.None && f.Ports[p].Peer == fabric.None { // a walk of everything leaves none out
 			out = append(out, fmt.Sprintf("the link at port %s[%d] goes down too often; it is left out of the routes until %s: check the cable "+
 				"and both ports", f.Nodes[n].Name(), l.Port, l.Until.Format(time.TimeOnly)))
 		}
 	}
 	for _, k := range s.babbles.loud() {
-		out = append(out, fmt.Sprintf("%s sends trap %d too often; it is acted on every %v at most: check the cables and the firmware of "+
-			"that node", s.sourceName(k.from), k.trap, babbleEvery))
+		out = append(out, fmt.Sprintf("%s comes too often from %s; it is acted on every %v at most: check the cables and the firmware "+
+			"of that node", trapName(k.trap), s.sourceName(k.from), babbleEvery))
 	}
 	return out[:min(len(out), problemsMost)]
 }

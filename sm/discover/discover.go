@@ -156,7 +156,7 @@ type Discovery struct {
 	turns                     queue // switches that wait for their turn
 	waiting                   int   // urgent requests under way that are not late
 	late                      map[uint64]bool
-	again                     map[uint64]bool // requests that were repeated: see askAgain
+	again                     map[uint64]bool // requests that were repeated, true until that is sent: see askAgain
 	claims                    []claim
 	nameless                  []nameless
 	far                       []farPort
@@ -343,17 +343,16 @@ func (d *Discovery) Next() (smp.Request, bool) {
 			d.stop("%d SMPs", d.opt.MaxSMPs)
 			continue
 		}
+		if d.again[t] { // is late from the start
+			d.again[t] = false
+		} else if isUrgent(t) {
+			d.waiting++
+		}
 		r, ok := d.request(t)
 		if !ok {
 			// The way there is gone: as if it had not answered.
-			if isUrgent(t) && !d.late[t] {
-				d.waiting++
-			}
 			d.step(&smp.Reply{Request: smp.Request{Tag: t}, Timeout: true})
 			continue
-		}
-		if isUrgent(t) && !d.late[t] {
-			d.waiting++
 		}
 		d.sent(t)
 		return r, true
@@ -375,7 +374,7 @@ func (d *Discovery) Step(r *smp.Reply) {
 // the manager's own link, which leads to everything.
 func (d *Discovery) askAgain(r *smp.Reply) bool {
 	t := r.Tag
-	if d.again[t] || d.stopped {
+	if _, done := d.again[t]; done || d.stopped {
 		return false
 	}
 	k, _, i, _ := untag(t)

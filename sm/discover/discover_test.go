@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -415,4 +416,50 @@ func TestResumeIsCheap(t *testing.T) {
 	if used := after.TotalAlloc - before.TotalAlloc; !ok || used > uint64(20*len(f.Nodes)) {
 		t.Errorf("%d nodes: %d bytes, %v", len(f.Nodes), used, ok)
 	}
+}
+
+// A port that is asked a second time while its answer is late counts as any other that is under way:
+// the next switch's turn waits for that of the one before.
+func TestAskedTwice(t *testing.T) {
+	f := active(gen.FatTree2(8, 4))
+	host := f.EndPorts[slices.IndexFunc(f.EndPorts, func(p int32) bool { return f.Ports[p].Peer != fabric.None && p != f.SMPort })]
+	w, full := newWire(f), discover.New(discover.Options{Ports: true})
+	run(t, w, full, 8, 1)
+	known := full.Result().Fabric
+	at := f.Ports[f.Ports[host].Peer]
+	sw := known.NodeByGUID(f.Nodes[at.Node].GUID)
+	var turns []int32
+	for i := range known.Switches {
+		if n := known.Switches[i].Node; n != sw && len(turns) < 2 {
+			turns = append(turns, n)
+		}
+	}
+	d := discover.Resume(discover.Options{}, known, nil, turns)
+	setLink(f, f.Ports[host].Peer, ib.PortInit)
+	f.Ports[f.Ports[host].Peer].Info.SetPhysState(ib.PhysLinkUp)
+	w.dead[f.Ports[host].Node] = true
+	next := func(want mad.AttrID) smp.Request {
+		t.Helper()
+		r, ok := d.Next()
+		if !ok || r.Attr != want {
+			t.Fatalf("%v %v, want %v", ok, r, want)
+		}
+		return r
+	}
+	first := next(mad.AttrSwitchInfo)
+	var probes []smp.Request
+	for range 2 {
+		d.AskPort(sw, at.Num)
+		d.Step(w.answer(next(mad.AttrPortInfo)))
+		probes = append(probes, next(mad.AttrNodeInfo))
+		d.Late(probes[0].Tag)
+	}
+	for _, r := range probes {
+		d.Step(&smp.Reply{Request: r, Timeout: true})
+	}
+	if r, ok := d.Next(); ok {
+		t.Errorf("%v before the answer of the switch whose turn it is", r)
+	}
+	d.Step(w.answer(first))
+	run(t, w, d, 4, 1)
 }

@@ -70,7 +70,7 @@ func (d *Discovery) askPorts(i int32, from int) {
 		x.sample, x.down = sampled, 0
 		ask, x.rest = ask[:sampled], ask[sampled:]
 	}
-	x.recheck = false
+	x.recheck, x.read = false, true
 	for _, p := range ask {
 		d.urgent.push(tag(kPort, 1, i, p))
 	}

@@ -102,6 +102,7 @@ type dnode struct {
 	ports        ports
 	lost         uint8 // links with switches that this walk found down: see lostLink
 	explored     bool  // all its ports have been asked
+	read         bool  // it has answered, and all its ports are asked, of an adapter those that are linked
 	out          bool  // left out of the walk: see bound
 	cuts         int32 // parts behind its ports that were left out
 	smps         int32
@@ -272,6 +273,7 @@ func Resume(opt Options, f *fabric.Fabric, pkeys [][]ib.PKey, suspects []int32) 
 			d.turn(i)
 			continue
 		}
+		x.read = true
 		for p := range x.ports.n {
 			if x.ports.get(p).peer >= 0 || i == d.root && uint8(p) == d.rootP {
 				d.back.push(tag(kPort, 0, i, uint8(p)))

@@ -68,7 +68,7 @@ type Result struct {
 	SilentAt []ib.GUID
 	Warnings []string
 	// Problems are those of Silent, Duplicates and Warnings that stay, with their nodes; Read
-	// are the switches whose ports were read.
+	// are the nodes whose ports were asked.
 	Problems []Problem
 	Read     map[ib.GUID]bool
 	// Flapping are messages on links that went down too often: those between switches are
@@ -110,7 +110,7 @@ func (d *Discovery) Result() *Result {
 			continue
 		}
 		res.Unknown[at[i]] = x.unknown
-		if d.rereads(int32(i)) {
+		if x.read {
 			res.Read[x.ni.NodeGUID] = true
 		}
 		for p := range x.ports.n {

@@ -50,7 +50,13 @@ func TestProblemsEnd(t *testing.T) {
 		must(w.sim.Mute(own.GUID, true))
 		replug()
 		expect("a host that does not answer", "its peer does not answer NodeInfo")
+		leaf := f.Nodes[f.Ports[f.Ports[hosts[9]].Peer].Node].GUID
+		must(w.sim.Mute(leaf, true))
+		expect("a switch that does not answer either", "does not answer SwitchInfo")
+		expect("a host behind it", "its peer does not answer NodeInfo")
+		must(w.sim.Mute(leaf, false))
 		must(w.sim.Mute(own.GUID, false))
+		time.Sleep(2 * time.Minute) // as long as a retry may take
 		expect("a host that answers", "")
 
 		sw := f.Nodes[f.Switches[len(f.Switches)-1].Node].GUID

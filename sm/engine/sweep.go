@@ -125,7 +125,7 @@ func (s *sweeps) note(res *discover.Result) {
 		}
 	}
 	for _, p := range was {
-		if s.scope != nil && (p.Lasts || !res.Read[p.At] && !s.scope[p.At]) {
+		if s.scope != nil && (p.Lasts || !res.Read[p.At]) {
 			add(p)
 		}
 	}

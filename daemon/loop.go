@@ -137,8 +137,12 @@ func (d *Daemon) collect(ctx context.Context) Scope {
 	d.pause(ctx, min(max(time.Until(d.lastEnd.Add(d.lastCost)), least), coalesceMost))
 	s.Join(d.hints())
 	s.Join(d.happened())
-	if s.lazy() {
-		d.pause(ctx, lazyWait)
+	for end := time.Now().Add(lazyWait); s.lazy() && ctx.Err() == nil; {
+		left := time.Until(end)
+		if left <= 0 {
+			break
+		}
+		d.pause(ctx, min(left, coalesceNext))
 		s.Join(d.hints())
 		s.Join(d.happened())
 	}

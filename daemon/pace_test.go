@@ -94,6 +94,33 @@ func TestPaceOfReadingAgain(t *testing.T) {
 	})
 }
 
+// What nothing waits for is observed later; what happens meanwhile does not wait with it.
+func TestPaceOfLazyHints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := &slow{memory: system(t, 1), took: 2 * time.Millisecond, began: make(chan time.Time, 1000)}
+		r := start(t, sys, &notes{}, &files{m: map[string]string{"10.ibnetwork": unit0}}, nil, func(w func(Scope)) { sys.wake = w })
+		time.Sleep(10 * time.Second)
+		sys.take()
+		at := time.Now()
+		r.Wake(Scope{Addrs: true})
+		time.Sleep(time.Second)
+		if began := sys.take(); len(began) != 1 || began[0].Sub(at) < lazyWait || began[0].Sub(at) > lazyWait+coalesceNext {
+			t.Errorf("lazy: observed after %s", since(at, began))
+		}
+		for after := 10 * time.Millisecond; after < lazyWait; after += 10 * time.Millisecond {
+			r.Wake(Scope{Addrs: true})
+			time.Sleep(after)
+			at := time.Now()
+			r.Wake(Scope{Links: map[int]bool{10: true}})
+			time.Sleep(time.Second)
+			if began := sys.take(); len(began) != 1 || began[0].Sub(at) > coalesceNext {
+				t.Errorf("%v after a lazy hint: observed after %s", after, since(at, began))
+			}
+		}
+		r.stop()
+	})
+}
+
 func since(at time.Time, times []time.Time) string {
 	var out []string
 	for _, x := range times {

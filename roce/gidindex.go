@@ -111,12 +111,7 @@ func (p *indexer) plan() {
 		return
 	}
 	if slices.Contains(p.port.GIDStuck, p.want) {
-		p.not(link.Reason{
-			Code: CodeGIDInUse,
-			Text: fmt.Sprintf("index %d of %s is empty but cannot be used yet: something that the kernel does not list still uses the GID "+
-				"that was removed from it", p.want, p.where),
-			Next: "end the programs that use " + p.roceOn.IBDevice + " (rdma resource show); will retry within a minute",
-		}, true)
+		p.not(p.stuck(ip), true)
 		return
 	}
 	op := p.move(a, moved, fillers)
@@ -193,8 +188,11 @@ func (p *indexer) unreachable(why *link.Reason) bool {
 }
 
 // settled reports whether the table, as it was read, agrees with the addresses of
-// all links that have entries in it.
+// all links that have entries in it. One of before a move does so too.
 func (p *indexer) settled(base Port) bool {
+	if base.GIDPending {
+		return false
+	}
 	for _, l := range p.sharing() {
 		if now, ok := p.b.Base.Link(l.Index); ok && !Settled(base.GIDs, now) {
 			return false
@@ -388,6 +386,24 @@ func (p *indexer) occupied(ip netip.Addr) link.Reason {
 	}
 	why.Text = fmt.Sprintf("index %d of %s is that of %s of %s", p.want, p.where, e.IP(), whose)
 	return why
+}
+
+// stuck returns why the last move did not give the index.
+func (p *indexer) stuck(ip netip.Addr) link.Reason {
+	if e, used := p.port.GIDAt(p.want); used {
+		return link.Reason{
+			Code: CodeGIDPending,
+			Text: fmt.Sprintf("index %d of %s is still that of %s: the kernel has not changed the table since %s was moved",
+				p.want, p.where, e.IP(), ip),
+			Next: "will retry within a minute; dmesg may have the driver's reason",
+		}
+	}
+	return link.Reason{
+		Code: CodeGIDInUse,
+		Text: fmt.Sprintf("index %d of %s is empty but cannot be used yet: something that the kernel does not list still uses the GID "+
+			"that was removed from it", p.want, p.where),
+		Next: "end the programs that use " + p.roceOn.IBDevice + " (rdma resource show); will retry within a minute",
+	}
 }
 
 // inUse returns which processes keep the table as it is.

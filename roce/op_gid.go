@@ -16,6 +16,7 @@ import (
 type MoveGID struct {
 	link.On // the link of the first address
 	Index   int
+	From    int               `json:",omitempty"` // the index that the GID has before, 0 for none
 	Move    []link.AddAddress // in the order of adding
 	Fill    []link.AddAddress
 	Keep    []link.AddAddress
@@ -44,6 +45,9 @@ func helper(on link.Target, ip netip.Addr, bits int) link.AddAddress {
 // move makes the operation for what find has found.
 func (p *indexer) move(a member, moved []member, fillers int) MoveGID {
 	op := MoveGID{On: p.on, Index: p.want}
+	if e, ok := p.port.GIDOf(a.addr.Prefix.Addr(), a.on.Link, 2); ok {
+		op.From = e.Index
+	}
 	op.On.IBDevice, op.On.Port = p.roceOn.IBDevice, p.roceOn.Port
 	used := map[netip.Addr]bool{}
 	for i := range p.b.Model.Snapshot().Links {

@@ -1,6 +1,7 @@
 package card
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -40,6 +41,7 @@ type table struct {
 	// unsettled counts the times in a row that the table did not agree with the
 	// addresses.
 	unsettled int
+	pending   bool // a move may not have taken effect
 	slots     int
 	users     []roce.GIDUser
 	again     time.Time // when it is read again for an index that it does not have
@@ -72,7 +74,7 @@ func (o *Observer) gids(d *link.Device, p *link.Port, on []*link.Link, want []in
 	for _, v := range on[1:] {
 		addrs = slices.Concat(addrs, v.Addresses)
 	}
-	if t, ok := o.tables[at]; ok && !all && t.dev == d.Index && t.state == p.State && slices.Equal(t.addrs, addrs) &&
+	if t, ok := o.tables[at]; ok && !all && !t.pending && t.dev == d.Index && t.state == p.State && slices.Equal(t.addrs, addrs) &&
 		hasAll(t.gids, on, want) {
 		return t.port(nil)
 	}
@@ -85,10 +87,17 @@ func (o *Observer) gids(d *link.Device, p *link.Port, on []*link.Link, want []in
 		pause, tries = indexPause, indexTries
 	}
 	settled := !slices.ContainsFunc(on, func(l *link.Link) bool { return !roce.Settled(t.gids, l) })
-	stuck := o.stuck(d.Name, p.Num, t.gids, settled)
+	if old.dev != t.dev {
+		maps.DeleteFunc(o.moves, func(m movedTo, _ moved) bool { return m.dev == d.Name && m.port == p.Num })
+	}
+	stuck, wait := o.judge(d.Name, p.Num, t.gids, addrs, settled)
+	t.pending = wait > 0
+	if t.pending && o.cfg.Later != nil {
+		o.cfg.Later(l.Index, wait)
+	}
 	if !hasAll(t.gids, on, want) {
 		t.users = o.gidUsers(d.Index)
-		if o.cfg.Later != nil && settled && time.Now().After(t.again) {
+		if o.cfg.Later != nil && settled && !t.pending && time.Now().After(t.again) {
 			wait := indexEach
 			if len(stuck) > 0 {
 				wait = min(wait, time.Until(o.moves[movedTo{d.Name, p.Num, stuck[0]}].until))
@@ -128,7 +137,7 @@ func indexPause(unsettled int) time.Duration {
 }
 
 func (t table) port(stuck []int) roce.Port {
-	return roce.Port{GIDs: t.gids, GIDSlots: t.slots, GIDUsers: t.users, GIDStuck: stuck}
+	return roce.Port{GIDs: t.gids, GIDSlots: t.slots, GIDUsers: t.users, GIDStuck: stuck, GIDPending: t.pending}
 }
 
 // indexesOf are the indexes that the units of links ask for.

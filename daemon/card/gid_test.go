@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"ibnetworkd/link"
@@ -168,4 +169,76 @@ func TestIndexesTogether(t *testing.T) {
 	if got := last(10); got == nil || got.Index != 20 {
 		t.Errorf("the last of ten: %v", got)
 	}
+}
+
+// A table that is as it was before a move is read again soon and for a bounded time, also if another address of the link has
+// the index; then the index is stuck, for longer each time, until the table has changed.
+func TestMovePending(t *testing.T) {
+	x := newTree(t)
+	enter := func(i int, ip string) {
+		dir := "sys/devices/pci/" + pf + "/infiniband/mlx5_0/ports/1/"
+		for v, kind := range []string{"IB/RoCE v1", "RoCE v2"} {
+			x.write(fmt.Sprintf("%sgids/%d", dir, i-1+v), "0000:0000:0000:0000:0000:ffff:"+ip+"\n")
+			x.write(fmt.Sprintf("%sgid_attrs/types/%d", dir, i-1+v), kind+"\n")
+			x.write(fmt.Sprintf("%sgid_attrs/ndevs/%d", dir, i-1+v), "lo\n")
+		}
+	}
+	enter(3, "0a08:0002")
+	enter(5, "0a08:0001")
+	synctest.Test(t, func(t *testing.T) {
+		var wait time.Duration
+		o := New(x.root, nil, Config{Later: func(_ int, after time.Duration) { wait = after }})
+		defer func() { _ = o.Close() }()
+		s := snapshot()
+		d, l := &s.Devices[0], &s.Links[0]
+		l.Addresses = []link.Address{{Prefix: netip.MustParsePrefix("10.8.0.1/24")}, {Prefix: netip.MustParsePrefix("10.8.0.2/24")}}
+		read := func(all bool) roce.Port { return o.gids(d, &d.Ports[0], []*link.Link{l}, []int{3}, all) }
+		if p := read(true); p.GIDPending || len(p.GIDStuck) > 0 {
+			t.Fatalf("before: %+v", p)
+		}
+		move := roce.MoveGID{On: link.Target{Link: "lo", IBDevice: "mlx5_0", Port: 1}, Index: 3, From: 5,
+			Move: []link.AddAddress{{Address: l.Addresses[0]}}}
+		most := appliedFirst
+		for range 8 {
+			begin := time.Now()
+			if err := o.Moving(move); err != nil {
+				t.Fatal(err)
+			}
+			reads := 0
+			p := read(true)
+			for ; p.GIDPending; p = read(false) {
+				taken := time.Since(begin)
+				if reads++; reads > 30 || wait <= 0 || wait > indexFirst+taken/4 || len(p.GIDStuck) > 0 {
+					t.Fatalf("after %v: read again in %v, %+v", taken, wait, p)
+				}
+				time.Sleep(wait)
+			}
+			if taken := time.Since(begin); taken != most || !slices.Equal(p.GIDStuck, []int{3}) {
+				t.Errorf("%v, want %v: %+v", taken, most, p)
+			}
+			most = min(2*most, appliedMost)
+			time.Sleep(time.Until(o.moves[movedTo{"mlx5_0", 1, 3}].until))
+		}
+		if err := o.Moving(move); err != nil {
+			t.Fatal(err)
+		}
+		if p := read(true); !p.GIDPending {
+			t.Errorf("moved again: %+v", p)
+		}
+		both := l.Addresses
+		l.Addresses = both[:1]
+		read(true) // another program removes an address and adds it again
+		l.Addresses = both
+		if p := read(true); p.GIDPending || len(p.GIDStuck) > 0 {
+			t.Errorf("superseded: %+v", p)
+		}
+		if err := o.Moving(move); err != nil {
+			t.Fatal(err)
+		}
+		enter(5, "0a08:0002")
+		enter(3, "0a08:0001")
+		if p := read(true); p.GIDPending || len(p.GIDStuck) > 0 || len(o.moves) > 0 {
+			t.Errorf("applied: %+v", p)
+		}
+	})
 }

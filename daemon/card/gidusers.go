@@ -3,6 +3,7 @@ package card
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -63,8 +64,11 @@ type movedTo struct {
 // moved is the result of moving an address to an index.
 type moved struct {
 	unread bool
-	tries  int       // that ended elsewhere although the index reads as empty
-	until  time.Time // not to be tried again before
+	op     roce.MoveGID
+	at     time.Time
+	addrs  []netip.Prefix // of the port's links when the table was first read after it
+	tries  int            // that did not give the index
+	until  time.Time      // not to be tried again before
 }
 
 // An index that is not given is retried after stuckFirst, then after twice the
@@ -73,6 +77,46 @@ const (
 	stuckFirst = 10 * time.Millisecond
 	stuckMost  = time.Minute
 )
+
+// The kernel moves an entry some time after the address: a work item of an ordered queue (roce_gid_mgmt.c). A table that
+// has the entry at its index of before is read again for appliedFirst, after each try for twice the time, appliedMost at
+// most. An index that is not given back leaves it so too.
+const (
+	appliedFirst = 50 * time.Millisecond
+	appliedMost  = time.Second
+)
+
+// pending is when a table that agrees with the addresses is read again because the move may not have taken effect, 0 if it has.
+func (m moved) pending(gids []roce.GID, now time.Time) time.Duration {
+	taken, most := now.Sub(m.at), min(appliedFirst<<min(m.tries, 16), appliedMost)
+	if !m.unread || !m.unchanged(gids) || taken >= most {
+		return 0
+	}
+	return min(indexFirst+taken/4, most-taken)
+}
+
+// superseded reports whether addresses have changed since the table was first read after the move. A table that agrees then
+// is that of after the move, and says nothing about it.
+func (m *moved) superseded(addrs []link.Address) bool {
+	now := make([]netip.Prefix, 0, len(addrs))
+	for _, a := range addrs {
+		now = append(now, a.Prefix)
+	}
+	slices.SortFunc(now, netip.Prefix.Compare)
+	if m.addrs == nil {
+		m.addrs = now
+	}
+	return !slices.Equal(m.addrs, now)
+}
+
+// unchanged reports whether the entry that was moved is at its index of before.
+func (m moved) unchanged(gids []roce.GID) bool {
+	if m.op.From == 0 {
+		return false
+	}
+	e, ok := roce.Port{GIDs: gids}.GIDOf(m.op.Move[0].Address.Prefix.Addr(), m.op.On.Link, 2)
+	return ok && e.Index == m.op.From
+}
 
 // Moving reports an *inUse if a queue pair may refer to what an operation moves: it
 // may be new since the plan was made. The result is judged by what is read next.
@@ -86,7 +130,7 @@ func (o *Observer) Moving(op roce.MoveGID) error {
 	}
 	at := movedTo{op.On.IBDevice, op.On.Port, op.Index}
 	m := o.moves[at]
-	m.unread = true
+	m.unread, m.op, m.at, m.addrs = true, op, time.Now(), nil
 	o.moves[at] = m
 	return nil
 }
@@ -103,17 +147,25 @@ func (o *Observer) fresh(d *link.Device, op roce.MoveGID) bool {
 	})
 }
 
-// stuck lists the indexes of a port that were not given to the address that was moved
-// there, and are not to be tried now.
-func (o *Observer) stuck(dev string, port int, gids []roce.GID, settled bool) (out []int) {
+// judge lists the indexes of a port that were not given to the address that was moved
+// there, and are not to be tried now. wait is when to read the table again, 0 if no move is pending.
+func (o *Observer) judge(dev string, port int, gids []roce.GID, addrs []link.Address, settled bool) (out []int, wait time.Duration) {
 	now := time.Now()
 	for at, m := range o.moves {
 		if at.dev != dev || at.port != port {
 			continue
 		}
-		if m.unread && settled {
+		if m.unread {
+			m.unread = !m.superseded(addrs)
+			o.moves[at] = m
+		}
+		if d := m.pending(gids, now); d > 0 && settled {
+			if wait == 0 || d < wait {
+				wait = d
+			}
+		} else if m.unread && settled {
 			m.unread = false
-			if slices.ContainsFunc(gids, func(e roce.GID) bool { return e.Index == at.index }) {
+			if !m.unchanged(gids) && slices.ContainsFunc(gids, func(e roce.GID) bool { return e.Index == at.index }) {
 				delete(o.moves, at)
 				continue
 			}
@@ -126,5 +178,5 @@ func (o *Observer) stuck(dev string, port int, gids []roce.GID, settled bool) (o
 		}
 	}
 	slices.Sort(out)
-	return out
+	return out, wait
 }

@@ -265,7 +265,7 @@ func setPort(st *roce.State, dev string, num int, p roce.Port) {
 		p.Defaults = old.Defaults
 	}
 	if p.GIDs == nil {
-		p.GIDs, p.GIDSlots, p.GIDUsers, p.GIDStuck = old.GIDs, old.GIDSlots, old.GIDUsers, old.GIDStuck
+		p.GIDs, p.GIDSlots, p.GIDUsers, p.GIDStuck, p.GIDPending = old.GIDs, old.GIDSlots, old.GIDUsers, old.GIDStuck, old.GIDPending
 	}
 	d.Ports[num] = p
 	st.Devices[dev] = d
@@ -288,7 +288,8 @@ func (o *Observer) read(s *link.Snapshot, l *link.Link, vlans []*link.Link, u *u
 		}
 		if p.Layer == ib.LinkLayerEthernet {
 			t := o.gids(d, p, append([]*link.Link{l}, vlans...), want, all)
-			q.GIDs, q.GIDSlots, q.GIDUsers, q.GIDStuck = t.GIDs, t.GIDSlots, t.GIDUsers, t.GIDStuck
+			t.Type = q.Type
+			q = t
 		}
 		if needs.Defaults && (len(ports) == 1 || len(q.GIDs) > 0) {
 			q.Defaults = o.defaults(d.Name, p.Num)

@@ -387,3 +387,59 @@ func TestGIDIndexAgainstKernel(t *testing.T) {
 		t.Error("too few of one kind")
 	}
 }
+
+// A table that is read before the kernel has applied a move agrees with the addresses: nothing is moved again, and if
+// that lasts, the reason says so.
+func TestGIDIndexPending(t *testing.T) {
+	set := gidUnits(t, 3, "")
+	k, rec := newKernel(1, 2), &link.Record{}
+	for i, n := range []string{"eth0.7", "eth0"} {
+		a := address([]string{"10.7.0.1/24", "10.0.0.1/24"}[i])
+		k.add(n, a)
+		rec.Links = append(rec.Links, &link.LinkRecord{Ifindex: 3 - i, Name: n, Addresses: []link.Address{a}})
+	}
+	make := func(s *link.Snapshot) (a link.Attribute, moves []roce.MoveGID) {
+		r := plan.Make(plan.Input{Snapshot: s, Units: set, Record: rec})
+		for _, x := range r.Plan.Steps {
+			if m, ok := x.Op.(roce.MoveGID); ok {
+				moves = append(moves, m)
+			}
+		}
+		for _, st := range r.Links {
+			for _, x := range st.Attributes {
+				if st.Name == "eth0" && x.Name == "GIDIndex" {
+					a = x
+				}
+			}
+		}
+		return a, moves
+	}
+	table := func(s *link.Snapshot) cardstate.Port { return s.Card.Devices["mlx5_0"].Ports[1] }
+	before := table(k.snapshot())
+	_, moves := make(k.snapshot())
+	if len(moves) != 1 || moves[0].From != 5 || moves[0].Index != 3 {
+		t.Fatalf("%+v", moves)
+	}
+	k.apply(t, moves[0])
+	if a, again := make(k.snapshot()); !a.OK() || a.Actual != "3" || len(again) > 0 {
+		t.Errorf("when it is applied: %+v, %v", a, again)
+	}
+	for _, tt := range []struct {
+		pending bool
+		stuck   []int
+		code    link.Code
+		text    string
+	}{
+		{true, nil, roce.CodeGIDPending, "the kernel is still changing the GID table of mlx5_0/1"},
+		{false, []int{3}, roce.CodeGIDPending, "index 3 of mlx5_0/1 is still that of 10.7.0.1: " +
+			"the kernel has not changed the table since 10.0.0.1 was moved"},
+	} {
+		s := k.snapshot()
+		p := before
+		p.GIDPending, p.GIDStuck = tt.pending, tt.stuck
+		s.Card.Devices["mlx5_0"].Ports[1] = p
+		if a, again := make(s); a.Actual != "5" || a.Why.Code != tt.code || a.Why.Text != tt.text || len(again) > 0 {
+			t.Errorf("%+v, %v", a, again)
+		}
+	}
+}

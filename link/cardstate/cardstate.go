@@ -58,6 +58,8 @@ type Port struct {
 	// GIDStuck are indexes that read as empty and were not given to the address that
 	// was to have them.
 	GIDStuck []int `json:"gid_stuck,omitempty"`
+	// GIDPending is set after an address was moved, until the kernel has changed the table.
+	GIDPending bool `json:"gid_pending,omitempty"`
 }
 
 // GIDUser is a process that has queue pairs on a device or identifiers of RDMA-CM.

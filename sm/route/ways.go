@@ -32,13 +32,18 @@ const wayPiece = 1 << 16
 // newWays is the ways of an assignment that lead nowhere, with a row for each LID in dests.
 func (g *graph) newWays() [][]uint8 {
 	out := make([][]uint8, g.top+1)
+	rows := 0
+	for _, dests := range g.dests {
+		rows += len(dests)
+	}
 	var piece []uint8
 	for _, dests := range g.dests {
 		for _, to := range dests {
 			if len(piece) == 0 {
-				piece = bytes.Repeat([]byte{NoPort}, g.n*max(1, wayPiece/g.n))
+				piece = bytes.Repeat([]byte{NoPort}, g.n*min(rows, max(1, wayPiece/g.n)))
 			}
 			out[to.lid], piece = piece[:g.n:g.n], piece[g.n:]
+			rows--
 		}
 	}
 	return out

@@ -65,6 +65,8 @@ type Machine struct {
 	missed int
 	dead   int
 	peers  []Peer
+	// leaving is set by Leave and never cleared.
+	leaving bool
 	// ignored are the ports of managers that only say that they are master. A
 	// manager that is trusted is not ignored.
 	ignored map[ib.GUID]bool
@@ -251,7 +253,9 @@ func (m *Machine) Received(mod uint32, p Peer) Action {
 	case mad.SMInfoAcknowledge:
 		if m.state == mad.SMMaster && p.Info.GUID == m.target.Info.GUID && m.target.Info.GUID != 0 {
 			m.target = Peer{}
-			m.standby(p)
+			if m.standby(p); m.leaving {
+				m.Retire()
+			}
 			return StepDown
 		}
 	case mad.SMInfoDisable:
@@ -316,14 +320,15 @@ func (m *Machine) Ignore(g ib.GUID) {
 // is handed no subnet, whatever its rank.
 func (m *Machine) Retire() { m.state = mad.SMNotActive }
 
-// Successor is the manager to hand over to when this one ends: the best standby.
-func (m *Machine) Successor() (Peer, bool) {
+// Leave begins the end of this manager. It returns the one to hand over to, the best standby.
+// Once that has accepted, this manager is NotActive, whatever the new master orders.
+func (m *Machine) Leave() (Peer, bool) {
 	if m.state != mad.SMMaster {
 		return Peer{}, false
 	}
 	for _, p := range m.peers {
 		if p.Info.State == mad.SMStandby && m.Trusts(p.Info) {
-			m.target = p
+			m.target, m.leaving = p, true
 			return p, true
 		}
 	}

@@ -112,15 +112,18 @@ func TestPolling(t *testing.T) {
 
 func TestHeir(t *testing.T) {
 	m := elect.New(elect.Config{Self: smp.Standing{Priority: 5, GUID: 5}})
-	if _, ok := m.Successor(); ok {
+	if _, ok := m.Leave(); ok {
 		t.Fatal("a successor of no master")
 	}
 	m.Discovered([]elect.Peer{peer(1, 8, mad.SMStandby), peer(2, 9, mad.SMStandby), peer(4, 10, mad.SMNotActive)})
-	if p, ok := m.Successor(); !ok || p.Info.GUID != 9 {
+	if p, ok := m.Leave(); !ok || p.Info.GUID != 9 {
 		t.Fatal(p, ok)
 	}
 	if a := m.Received(mad.SMInfoAcknowledge, peer(2, 9, mad.SMMaster)); a != elect.StepDown {
 		t.Fatal(a)
+	}
+	if a := m.Received(mad.SMInfoHandover, peer(2, 9, mad.SMMaster)); a != elect.Nothing || m.State() != mad.SMNotActive {
+		t.Fatal("one that ends takes the subnet back", a, m.State())
 	}
 }
 

@@ -13,7 +13,7 @@ func (s *Subnet) end() {
 		s.askPeers(ctx, false)
 		cancel()
 	}
-	if p, ok := s.elect.Successor(); ok {
+	if p, ok := s.elect.Leave(); ok {
 		ctx, cancel := context.WithTimeout(context.Background(), s.cfg.HandoverWait)
 		defer cancel()
 		s.log.Info("handing over", "to", p.Info.GUID.String(), "to_lid", p.LID.String())

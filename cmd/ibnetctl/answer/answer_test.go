@@ -33,7 +33,7 @@ func TestSchemaFiles(t *testing.T) {
 
 With ` + "`--json`" + ` every command prints one JSON object on standard output; ` + "`monitor`" + ` and ` + "`logs`" + ` print one in each line. Keys may be added;
 ` + "`schema`" + `, now ` + fmt.Sprint(answer.Schema) + `, changes when a key goes or changes its meaning. A command that fails prints the last form below, its sentence
-also goes to standard error, and the exit code is that of ` + "`ibnetctl`(1)" + `. A list may be ` + "`null`" + ` instead of empty. A ` + "`phase`" + ` is one of
+also goes to standard error, and the exit status is that of ` + "`ibnetctl`(1)" + `. A list may be ` + "`null`" + ` instead of empty. A ` + "`phase`" + ` is one of
 those in ` + "`org.ibnetwork1`(5)" + `, or ` + "`unknown`" + ` without the bus. The same as a JSON Schema: [ibnetctl.schema.json](ibnetctl.schema.json).
 
 `)

@@ -72,17 +72,18 @@ RACE = $(GO) list -f '{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImp
 
 # What runs beside the rest has a process group of its own, which is ended with make: a test that
 # the shell starts in the background ignores Ctrl-C. sm/route is one long test on one processor.
+# make lint vets everything once; go test would do it for each way to compile.
 .PHONY: test
 test: deps lab ## everything that must pass, on this machine and on the lab's kernels
 	@echo "== unit tests, with the race detector where there are goroutines"; \
 	all=(); trap 'for j in $$(jobs -pr); do kill -- -$$j || :; done' EXIT; \
 	beside() { set -m; "$$@" </dev/null & set +m; all+=($$!); }; \
-	beside env CGO_ENABLED=0 $(GO) test -timeout 20m $(ALONE); \
-	CGO_ENABLED=0 $(GO) test -timeout 20m $(SEQUENTIAL) $(filter-out $(ALONE),$(UNRACED)); \
-	CGO_ENABLED=0 $(GO) test -run $(LARGE) $(LARGEIN); \
-	beside env CGO_ENABLED=1 $(GO) test -race -cpu 1 -p 1 -timeout 20m -skip $(LARGE) ./sm/engine $$($(RACE) | grep ' testing/synctest' | cut -d' ' -f1); \
-	CGO_ENABLED=1 $(GO) test -race -timeout 20m $$($(RACE) | grep -v ' testing/synctest' | cut -d' ' -f1); \
-	CGO_ENABLED=1 $(GO) test -race -run $(RACED) $(ALONE); \
+	beside env CGO_ENABLED=0 $(GO) test -vet=off -timeout 20m $(ALONE); \
+	CGO_ENABLED=0 $(GO) test -vet=off -timeout 20m $(SEQUENTIAL) $(filter-out $(ALONE),$(UNRACED)); \
+	CGO_ENABLED=0 $(GO) test -vet=off -run $(LARGE) $(LARGEIN); \
+	beside env CGO_ENABLED=1 $(GO) test -vet=off -race -cpu 1 -p 1 -timeout 20m -skip $(LARGE) ./sm/engine $$($(RACE) | grep ' testing/synctest' | cut -d' ' -f1); \
+	CGO_ENABLED=1 $(GO) test -vet=off -race -timeout 20m $$($(RACE) | grep -v ' testing/synctest' | cut -d' ' -f1); \
+	CGO_ENABLED=1 $(GO) test -vet=off -race -run $(RACED) $(ALONE); \
 	for j in "$${all[@]}"; do wait $$j; done; \
 	echo "== the lab and its scenarios, with nothing beside them"; \
 	GO='$(GO)' lab/test.sh; \

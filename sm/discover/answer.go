@@ -56,8 +56,9 @@ func (d *Discovery) warn(f string, a ...any) {
 // problem reports what stays so until something is done about it, at a node or, with -1,
 // nowhere in particular.
 func (d *Discovery) problem(i int32, f string, a ...any) {
-	d.warn(f, a...)
-	d.keep(i, fmt.Sprintf(f, a...), false)
+	text := fmt.Sprintf(f, a...)
+	d.warn("%s", text)
+	d.keep(i, text, false)
 }
 
 // keep has a problem shown until a walk that reads the node does not find it, or, if it
@@ -74,8 +75,9 @@ func (d *Discovery) keep(i int32, text string, lasts bool) {
 
 // lasting is problem for one that only a walk of everything finds again.
 func (d *Discovery) lasting(i int32, f string, a ...any) {
-	d.warn(f, a...)
-	d.keep(i, fmt.Sprintf(f, a...), true)
+	text := fmt.Sprintf(f, a...)
+	d.warn("%s", text)
+	d.keep(i, text, true)
 }
 
 func (x *dnode) name() string {

@@ -331,10 +331,13 @@ func (d *Discovery) lostLink(i int32) {
 		return
 	}
 	x := &d.nodes[i]
+	if x.lost == 2 {
+		return // all are read
+	}
 	x.lost++
 	for p := range x.ports.n {
 		j, q := x.ports.link(p)
-		if x.lost > 2 || j < 0 || !d.nodes[j].sw() || d.rereads(j) {
+		if j < 0 || !d.nodes[j].sw() || d.rereads(j) {
 			continue
 		}
 		d.back.push(tag(kPort, 0, j, q))

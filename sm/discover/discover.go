@@ -100,7 +100,7 @@ type dnode struct {
 	table        []byte  // what the switch says of the states of all
 	blocks       int     // of which so many are to come
 	ports        ports
-	lost         uint8 // links with switches that this walk found down: see lostLink
+	lost         uint8 // links with switches that this walk found down, 2 for more: see lostLink
 	explored     bool  // all its ports have been asked
 	read         bool  // it has answered, and all its ports are asked, of an adapter those that are linked
 	out          bool  // left out of the walk: see bound

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -79,17 +81,23 @@ func TestSimulatorPage(t *testing.T) {
 		}
 	}
 
-	// A reader types more slowly than a subnet manager starts.
+	// A reader types more slowly than a subnet manager starts, and types ibdiagnet again: it asks once for each P_Key
+	// table, and ends if the answer is late, as it is on a busy machine.
 	const wait = "for i in $(seq 100); do sminfo 2>/dev/null | grep MASTER && break; sleep 0.1; done; "
 	lines := blocks[1]
 	last := len(lines) - 1
-	script := strings.Join(lines[:last], "\n") + "\n" + wait + "\n" + strings.ReplaceAll(lines[last], "; ", "\n") +
+	typed := strings.NewReplacer("; ", "\n", "ibdiagnet", "ibdiagnet || ibdiagnet").Replace(lines[last])
+	script := strings.Join(lines[:last], "\n") + "\n" + wait + "\n" + typed +
 		"\nkill $!; wait $! || :\n" + opensm[1] + " & sleep 1; " + wait + "sminfo; kill $!; wait $! || :"
-	second := exec.Command("bash", "-ec", script)
-	second.Dir = dir
+	// A command that fails or hangs is named, and nothing that the script started outlives it.
+	ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer stop()
+	second := exec.CommandContext(ctx, "bash", "-exc", script)
+	second.Dir, second.WaitDelay, second.SysProcAttr = dir, time.Second, &syscall.SysProcAttr{Setpgid: true}
+	defer func() { _ = syscall.Kill(-second.Process.Pid, syscall.SIGKILL) }()
 	out, err := second.CombinedOutput()
 	if err != nil {
-		t.Errorf("the second terminal: %v\n%s", err, out)
+		t.Fatalf("the second terminal: %v\n%s", err, out)
 	}
 	for _, want := range []string{"CA type: ", "SMINFO_MASTER", "vendid=", "PathRecord dump:", "-I- Done.", "OpenSM "} {
 		if !strings.Contains(string(out), want) {

@@ -55,13 +55,15 @@ func (d *Daemon) cycle(ctx context.Context, sc Scope) error {
 	} else {
 		c.fail(err)
 	}
+	rested := c.start.Sub(d.lastEnd)
 	d.lastEnd = time.Now()
-	d.lastCost = d.lastEnd.Sub(c.start)
+	took := d.lastEnd.Sub(c.start)
+	d.debt = min(max(d.debt-rested, 0), coalesceBurst) + took
 	if c.sc.All || c.sc.RDMA || c.sc.PKeys {
 		d.ports = d.lastEnd
 	}
 	if c.debug {
-		d.log.Debug("cycle", "scope", c.sc.String(), "took", d.lastCost, "load", c.costs.load, "observe", c.costs.observe,
+		d.log.Debug("cycle", "scope", c.sc.String(), "took", took, "debt", d.debt, "load", c.costs.load, "observe", c.costs.observe,
 			"plan", c.costs.plan, "apply", c.costs.apply, "report", c.costs.report)
 	}
 	return err

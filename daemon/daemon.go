@@ -153,8 +153,8 @@ type planned struct {
 
 // timing is when what was done, for the pauses of the loop.
 type timing struct {
-	lastCost time.Duration
-	lastEnd  time.Time
+	lastEnd  time.Time                 // when the last cycle ended
+	debt     time.Duration             // how much longer cycles had taken by then than the pauses between them
 	ports    time.Time                 // when the ports were read last
 	tables   time.Time                 // when P_Key tables were read last
 	entries  time.Time                 // when the entries that links use were compared last

@@ -123,6 +123,10 @@ const coalesceNext = 20 * time.Millisecond
 // coalesceMost bounds the wait for more hints of the same storm.
 const coalesceMost = 250 * time.Millisecond
 
+// coalesceBurst is how much longer cycles may take than the pauses between them before hints wait for that: the
+// cycle of one event does not delay the next.
+const coalesceBurst = 100 * time.Millisecond
+
 // collect takes the hints. In a storm it waits after a cycle for as long as that took,
 // so that at least half of the time is left to others and one observation answers many hints.
 func (d *Daemon) collect(ctx context.Context) Scope {
@@ -130,11 +134,13 @@ func (d *Daemon) collect(ctx context.Context) Scope {
 	if s.Empty() {
 		return s // the event concerns neither links nor ports
 	}
-	least := coalesceLeast
-	if !s.Reread && time.Since(d.lastEnd) < coalesceMost && !d.completes(s) {
-		least = coalesceNext
+	began := time.Now()
+	owed := min(d.debt-coalesceBurst-began.Sub(d.lastEnd), coalesceMost)
+	d.pause(ctx, max(owed, coalesceLeast), nil)
+	s.Join(d.hints())
+	if !s.Reread && began.Sub(d.lastEnd) < coalesceMost && !d.completes(s) {
+		d.pause(ctx, coalesceNext-time.Since(began), d.rereads)
 	}
-	d.pause(ctx, min(max(time.Until(d.lastEnd.Add(d.lastCost)), least), coalesceMost))
 	s.Join(d.hints())
 	s.Join(d.happened())
 	for end := time.Now().Add(lazyWait); s.lazy() && ctx.Err() == nil; {
@@ -142,7 +148,7 @@ func (d *Daemon) collect(ctx context.Context) Scope {
 		if left <= 0 {
 			break
 		}
-		d.pause(ctx, min(left, coalesceNext))
+		d.pause(ctx, min(left, coalesceNext), d.rereads)
 		s.Join(d.hints())
 		s.Join(d.happened())
 	}
@@ -199,20 +205,38 @@ func (d *Daemon) happened() (s Scope) {
 	return s
 }
 
-// pause waits for more hints and answers requests meanwhile.
-func (d *Daemon) pause(ctx context.Context, wait time.Duration) {
+// pause waits for more hints and answers requests meanwhile. It ends early with a hint after which enough is true.
+func (d *Daemon) pause(ctx context.Context, wait time.Duration, enough func() bool) {
+	if wait <= 0 {
+		return
+	}
 	t := time.NewTimer(wait)
 	defer t.Stop()
+	bell := d.bell
+	if enough == nil {
+		bell = nil
+	}
 	for {
 		select {
 		case <-t.C:
 			return
+		case <-bell:
+			if enough() {
+				return
+			}
 		case f := <-d.call:
 			f(ctx)
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// rereads reports whether the observer has something read again.
+func (d *Daemon) rereads() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.want.Reread
 }
 
 // lazyWait is how long hints wait on which no caller waits. They come one by one for

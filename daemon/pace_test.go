@@ -38,7 +38,7 @@ func TestPace(t *testing.T) {
 		r := start(t, sys, &notes{}, &files{m: map[string]string{"10.ibnetwork": unit0}}, nil, func(w func(Scope)) { sys.wake = w })
 		event := Scope{Links: map[int]bool{10: true}}
 		time.Sleep(10 * time.Second)
-		for _, quiet := range []time.Duration{5 * time.Second, 300 * time.Millisecond, 100 * time.Millisecond} {
+		for _, quiet := range []time.Duration{5 * time.Second, 300 * time.Millisecond, 100 * time.Millisecond, 30 * time.Millisecond} {
 			sys.take()
 			r.Wake(event)
 			time.Sleep(sys.took + quiet)
@@ -82,6 +82,15 @@ func TestPaceOfReadingAgain(t *testing.T) {
 		time.Sleep(time.Second)
 		if began := sys.take(); len(began) != 1 || began[0].Sub(at) > coalesceLeast {
 			t.Errorf("observed after %s", since(at, began))
+		}
+		sys.take()
+		r.Wake(Scope{Addrs: true}) // an event of the same change, before that
+		time.Sleep(2 * coalesceLeast)
+		at = time.Now()
+		r.Wake(Scope{Links: links, Reread: true})
+		time.Sleep(time.Second)
+		if began := sys.take(); len(began) != 1 || !began[0].Equal(at) {
+			t.Errorf("after an event: observed after %s", since(at, began))
 		}
 		for range 400 {
 			r.Wake(Scope{Links: links, Reread: true})

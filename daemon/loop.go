@@ -53,7 +53,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		if d.reportDirty {
 			next = backoff.Sooner(next, d.reportNext)
 		}
-		next = backoff.Sooner(backoff.Sooner(backoff.Sooner(backoff.Sooner(next, d.recordNext), d.readNext), d.settled), alive)
+		next = backoff.Sooner(next, d.recordNext, d.readNext, d.settled, alive)
 		if !next.IsZero() {
 			resetTimer(retry, time.Until(next))
 		} else {

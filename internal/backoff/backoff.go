@@ -70,10 +70,12 @@ func (p *Pause) Wait(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// Sooner is the earlier of two times, of which a zero one is none.
-func Sooner(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
+// Sooner is the earliest of some times, of which zero ones are none.
+func Sooner(times ...time.Time) (first time.Time) {
+	for _, t := range times {
+		if !t.IsZero() && (first.IsZero() || t.Before(first)) {
+			first = t
+		}
 	}
-	return a
+	return first
 }

@@ -3,6 +3,7 @@ package card
 import (
 	"maps"
 	"math"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -58,8 +59,9 @@ const (
 	// a queue pair has ended.
 	indexFirst = 3 * time.Millisecond
 	indexTries = 21
-	// The kernel uses the first free entry. So many free ones behind the last used one are read, and all of them for the
-	// first time and where a table does not agree after wholeAfter times: a table has some hundred.
+	// The kernel uses the first free entry. So many free ones behind the last used one are read, and all of them, which are
+	// some hundred files, for the first time where others may have used the table before, and where it does not agree after
+	// wholeAfter times, twice as many, and so on.
 	spareGIDs  = 16
 	wholeAfter = 4
 	indexEach  = time.Second
@@ -80,10 +82,12 @@ func (o *Observer) gids(d *link.Device, p *link.Port, on []*link.Link, want []in
 	}
 	old := o.tables[at]
 	t := table{dev: d.Index, state: p.State, addrs: addrs, again: old.again}
-	t.gids = o.readGIDs(d.Name, p.Num, old.end(d.Index, want))
+	t.gids = o.readGIDs(d.Name, p.Num, o.end(old, d.Index, want))
 	pause, tries := settlePause, settleTries
 	if len(want) > 0 {
-		t.slots, _ = o.sys.GIDTableSize(d.Name, p.Num)
+		if t.slots = old.slots; t.slots == 0 || old.dev != t.dev {
+			t.slots, _ = o.sys.GIDTableSize(d.Name, p.Num)
+		}
 		pause, tries = indexPause, indexTries
 	}
 	settled := !slices.ContainsFunc(on, func(l *link.Link) bool { return !roce.Settled(t.gids, l) })
@@ -118,12 +122,16 @@ func (o *Observer) gids(d *link.Device, p *link.Port, on []*link.Link, want []in
 	return t.port(stuck)
 }
 
-// end is the index at which the next reading ends.
-func (t table) end(dev uint32, want []int) int {
-	if t.gids == nil || t.dev != dev || t.unsettled >= wholeAfter {
+// end is the index at which the next reading of a device's table ends, after the last reading.
+func (o *Observer) end(last table, dev uint32, want []int) int {
+	n := slices.Max(append([]int{-1}, want...))
+	switch fresh := last.dev != dev || last.gids == nil; {
+	case fresh && dev <= o.atStart, last.unsettled >= wholeAfter && bits.OnesCount(uint(last.unsettled)) == 1:
 		return math.MaxInt
+	case !fresh:
+		n = max(n, last.gids[len(last.gids)-1].Index)
 	}
-	return max(t.gids[len(t.gids)-1].Index, slices.Max(append([]int{0}, want...))) + 1 + spareGIDs
+	return n + 1 + spareGIDs
 }
 
 func settlePause(unsettled int) time.Duration { return settleFirst << unsettled }

@@ -2,6 +2,7 @@ package card
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"testing"
@@ -130,6 +131,35 @@ func TestIndexFarBehind(t *testing.T) {
 		if len(got) != 4 || later != n+1 {
 			t.Fatalf("far: %v, read again %d times of %d", got, later, n)
 		}
+	}
+}
+
+// Of a device that came while the daemon runs no entry far behind is read at first; where the table does not agree, all
+// are read after some times, then after twice as many: each is a file.
+func TestEndOfTable(t *testing.T) {
+	near := 3 + 1 + spareGIDs
+	for _, c := range []struct {
+		name string
+		last table
+		dev  uint32
+		want int
+	}{
+		{"a device of before", table{}, 2, math.MaxInt},
+		{"a device that came", table{}, 5, near},
+		{"a device that came again", table{dev: 2, gids: []roce.GID{{Index: 90}}, unsettled: 1}, 5, near},
+		{"a table that was read", table{dev: 2, gids: []roce.GID{{Index: 90}}}, 2, 90 + 1 + spareGIDs},
+		{"a short one", table{dev: 2, gids: []roce.GID{{Index: 1}}}, 2, near},
+		{"four times", table{dev: 5, gids: []roce.GID{{Index: 1}}, unsettled: 4}, 5, math.MaxInt},
+		{"five times", table{dev: 5, gids: []roce.GID{{Index: 1}}, unsettled: 5}, 5, near},
+		{"eight times", table{dev: 5, gids: []roce.GID{{Index: 1}}, unsettled: 8}, 5, math.MaxInt},
+	} {
+		o := Observer{atStart: 2}
+		if got := o.end(c.last, c.dev, []int{3}); got != c.want {
+			t.Errorf("%s: %d, want %d", c.name, got, c.want)
+		}
+	}
+	if got := (&Observer{}).end(table{}, 5, nil); got != spareGIDs {
+		t.Errorf("without an index that is asked for: %d", got)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
+	"math"
 	"os/exec"
 	"path/filepath"
 	"reflect"
@@ -58,6 +59,7 @@ type Observer struct {
 	done     map[string][]time.Time // corrections by setting and command
 	index    map[string]int         // of links read, by name
 	tables   map[tableOf]table
+	atStart  uint32 // highest index of the RDMA devices of the first observation; the kernel numbers them upwards
 	moves    map[movedTo]moved
 	// buffers are the last requests for receive buffers and what the drivers
 	// made of them, by link index.
@@ -80,7 +82,8 @@ func New(root string, rt *rtnl.Conn, cfg Config) *Observer {
 	sys := sysfs.New(root)
 	o := &Observer{cfg: cfg, root: filepath.Join("/", root), sys: sys, cm: configfs.New(root), rt: rt,
 		done: map[string][]time.Time{}, index: map[string]int{}, tables: map[tableOf]table{}, moves: map[movedTo]moved{},
-		buffers: map[int]asked{}, queues: map[int]roce.Answers{}, again: map[int]time.Time{}, firmware: map[string]bool{}}
+		buffers: map[int]asked{}, queues: map[int]roce.Answers{}, again: map[int]time.Time{}, firmware: map[string]bool{},
+		atStart: math.MaxUint32}
 	o.workers = newWorkers(func() runner {
 		var r runner = newExecutor(sys, cfg.Modules)
 		if cfg.Helper != nil {
@@ -120,6 +123,12 @@ func (o *Observer) Observe(s *link.Snapshot, unit func(*link.Link) *units.Unit, 
 	again func(index int) (read, all bool)) {
 	st := &roce.State{Devices: map[string]roce.Device{}, Links: map[int]roce.Link{}}
 	clear(o.firmware)
+	if o.snap == nil {
+		o.atStart = 0
+		for i := range s.Devices {
+			o.atStart = max(o.atStart, s.Devices[i].Index)
+		}
+	}
 	o.snap = s
 	o.refused.keep(func(at cardPort) (units.PortType, bool) { return askedType(s, at, unit, portUnit) })
 	any, wantsDCB, wantsDesc := false, false, false

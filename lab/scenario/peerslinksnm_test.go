@@ -105,17 +105,9 @@ func peerNetworkManagerLeased(g *lab.G, p peerLinks, activate func(name, keys st
 	statement(g, "M23", "the script of Debian's chrony has chronyd use the time servers of the lease",
 		strings.Contains(sources(), "^? 10.5.0.123"), sources())
 
-	address := leasedAddress(g, a)
-	monitor := g.Start("ip", "-o", "monitor", "address", "dev", a)
-	time.Sleep(300 * time.Millisecond)
-	_, mark := log(0)
-	g.Exec("systemctl", "restart", "NetworkManager")
-	time.Sleep(5 * time.Second)
-	within(30*time.Second, leased)
-	asked, _ := log(mark)
-	statement(g, "M24", "a restart: the address stays, and the lease is requested again", !strings.Contains(monitor.Output(), "Deleted") &&
-		strings.Contains(asked, "DHCPACK") && leasedAddress(g, a) == address, address+", then "+leasedAddress(g, a)+"\n"+monitor.Output()+asked)
-	monitor.Kill()
+	changes, asked, same := restartLeased(g, "NetworkManager", a, log, leased)
+	statement(g, "M24", "a restart: the address stays, and the lease is requested again",
+		same && !strings.Contains(changes, "Deleted") && strings.Contains(asked, "DHCPACK"), changes+asked)
 	counters := said(g, "nmcli -f all device show "+a)
 	statement(g, "M25", "nmcli device show has no counters", strings.Contains(counters, "GENERAL.DEVICE") && !strings.Contains(
 		strings.ToLower(counters), "packets") && !strings.Contains(strings.ToLower(counters), "bytes"), counters)

@@ -21,6 +21,22 @@ func peerServer(g *lab.G, link, client string) (log func(from int) (string, int)
 	return func(from int) (string, int) { return served(g, from) }
 }
 
+// restartLeased restarts a service that has a lease for a link, and returns what was said of the link's addresses
+// meanwhile, what the server logged, and whether the address is that of before.
+func restartLeased(g *lab.G, service, link string, log func(int) (string, int), leased func() bool) (changes, asked string, same bool) {
+	address := leasedAddress(g, link)
+	monitor := g.Start("ip", "-o", "monitor", "address", "dev", link)
+	time.Sleep(300 * time.Millisecond)
+	_, mark := log(0)
+	g.Exec("systemctl", "restart", service)
+	time.Sleep(5 * time.Second)
+	within(30*time.Second, leased)
+	asked, _ = log(mark)
+	monitor.Kill()
+	now := leasedAddress(g, link)
+	return address + ", then " + now + "\n" + monitor.Output(), asked, now == address
+}
+
 // portGUID is the GUID of a link's port, as in its address.
 func portGUID(g *lab.G, link string) string {
 	a := strings.TrimSpace(g.Read("/sys/class/net/" + link + "/address"))

@@ -127,18 +127,18 @@ const coalesceMost = 250 * time.Millisecond
 // cycle of one event does not delay the next.
 const coalesceBurst = 100 * time.Millisecond
 
-// collect takes the hints. In a storm it waits after a cycle for as long as that took,
-// so that at least half of the time is left to others and one observation answers many hints.
+// collect takes the hints. Once cycles have taken coalesceBurst longer than the pauses between them, it waits for the
+// rest, coalesceMost at most: in a storm half of the time is left to others, and one observation answers many hints.
 func (d *Daemon) collect(ctx context.Context) Scope {
 	s := d.hints()
 	if s.Empty() {
 		return s // the event concerns neither links nor ports
 	}
 	began := time.Now()
-	owed := min(d.debt-coalesceBurst-began.Sub(d.lastEnd), coalesceMost)
-	d.pause(ctx, max(owed, coalesceLeast), nil)
+	rested := began.Sub(d.lastEnd) // a request that is answered meanwhile may end a cycle
+	d.pause(ctx, max(min(d.debt-coalesceBurst-rested, coalesceMost), coalesceLeast), nil)
 	s.Join(d.hints())
-	if !s.Reread && began.Sub(d.lastEnd) < coalesceMost && !d.completes(s) {
+	if !s.Reread && rested < coalesceMost && !d.completes(s) {
 		d.pause(ctx, coalesceNext-time.Since(began), d.rereads)
 	}
 	s.Join(d.hints())

@@ -65,6 +65,53 @@ func TestPace(t *testing.T) {
 	})
 }
 
+// The cycle of a request that is answered meanwhile does not make an event wait for others of the same change.
+func TestPaceBesideRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := &slow{memory: system(t, 1), took: time.Millisecond, began: make(chan time.Time, 1000)}
+		r := start(t, sys, &notes{}, &files{m: map[string]string{"10.ibnetwork": unit0}}, nil, func(w func(Scope)) { sys.wake = w })
+		time.Sleep(10 * time.Second)
+		sys.take()
+		at := time.Now()
+		r.Wake(Scope{Links: map[int]bool{10: true}})
+		time.Sleep(time.Millisecond)
+		if err := r.Reload(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if began := sys.take(); len(began) != 2 || began[1].Sub(at) > 2*coalesceLeast {
+			t.Errorf("observed after %s", since(at, began))
+		}
+		r.stop()
+	})
+}
+
+// One long cycle does not make what follows it wait for longer than once.
+func TestPaceAfterLongCycle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sys := &slow{memory: system(t, 1), took: 5 * time.Second, began: make(chan time.Time, 1000)}
+		r := start(t, sys, &notes{}, &files{m: map[string]string{"10.ibnetwork": unit0}}, nil, func(w func(Scope)) { sys.wake = w })
+		event := Scope{Links: map[int]bool{10: true}}
+		time.Sleep(time.Minute)
+		sys.take()
+		r.Wake(event)
+		time.Sleep(sys.took + coalesceLeast)
+		synctest.Wait()
+		sys.take()
+		sys.took = 2 * time.Millisecond
+		at := time.Now()
+		for range 1000 {
+			r.Wake(event)
+			time.Sleep(time.Millisecond)
+		}
+		began := sys.take()
+		if len(began) < 30 || len(began) > 40 || began[0].Sub(at) > coalesceMost {
+			t.Errorf("%d observations in a second, after %s", len(began), since(at, began))
+		}
+		r.stop()
+	})
+}
+
 // What the observer reads again after a time of its own does not wait for the events that follow others, and does not
 // take more than half of the time either.
 func TestPaceOfReadingAgain(t *testing.T) {
@@ -91,6 +138,19 @@ func TestPaceOfReadingAgain(t *testing.T) {
 		time.Sleep(time.Second)
 		if began := sys.take(); len(began) != 1 || !began[0].Equal(at) {
 			t.Errorf("after an event: observed after %s", since(at, began))
+		}
+		time.Sleep(time.Second)
+		r.Wake(Scope{Links: links})
+		time.Sleep(coalesceLeast + sys.took)
+		synctest.Wait()
+		sys.take()
+		r.Wake(Scope{Links: links}) // an event that follows a cycle closely
+		time.Sleep(2 * coalesceLeast)
+		at = time.Now()
+		r.Wake(Scope{Links: links, Reread: true})
+		time.Sleep(time.Second)
+		if began := sys.take(); len(began) != 1 || !began[0].Equal(at) {
+			t.Errorf("after one that follows a cycle: observed after %s", since(at, began))
 		}
 		for range 400 {
 			r.Wake(Scope{Links: links, Reread: true})

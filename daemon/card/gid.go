@@ -3,7 +3,6 @@ package card
 import (
 	"maps"
 	"math"
-	"math/bits"
 	"slices"
 	"time"
 
@@ -59,9 +58,9 @@ const (
 	// a queue pair has ended.
 	indexFirst = 3 * time.Millisecond
 	indexTries = 21
-	// The kernel uses the first free entry. So many free ones behind the last used one are read, and all of them, which are
-	// some hundred files, for the first time where others may have used the table before, and where it does not agree after
-	// wholeAfter times, twice as many, and so on.
+	// The kernel uses the first free entry. A reading ends so many free entries behind the last used one. The whole table,
+	// some hundred files, is read the first time if others may have used it before, and after wholeAfter, twice as many, ...
+	// readings that do not agree, and the last time.
 	spareGIDs  = 16
 	wholeAfter = 4
 	indexEach  = time.Second
@@ -82,7 +81,6 @@ func (o *Observer) gids(d *link.Device, p *link.Port, on []*link.Link, want []in
 	}
 	old := o.tables[at]
 	t := table{dev: d.Index, state: p.State, addrs: addrs, again: old.again}
-	t.gids = o.readGIDs(d.Name, p.Num, o.end(old, d.Index, want))
 	pause, tries := settlePause, settleTries
 	if len(want) > 0 {
 		if t.slots = old.slots; t.slots == 0 || old.dev != t.dev {
@@ -90,6 +88,7 @@ func (o *Observer) gids(d *link.Device, p *link.Port, on []*link.Link, want []in
 		}
 		pause, tries = indexPause, indexTries
 	}
+	t.gids = o.readGIDs(d.Name, p.Num, o.end(old, d.Index, want, tries))
 	settled := !slices.ContainsFunc(on, func(l *link.Link) bool { return !roce.Settled(t.gids, l) })
 	if old.dev != t.dev {
 		maps.DeleteFunc(o.moves, func(m movedTo, _ moved) bool { return m.dev == d.Name && m.port == p.Num })
@@ -123,15 +122,22 @@ func (o *Observer) gids(d *link.Device, p *link.Port, on []*link.Link, want []in
 }
 
 // end is the index at which the next reading of a device's table ends, after the last reading.
-func (o *Observer) end(last table, dev uint32, want []int) int {
-	n := slices.Max(append([]int{-1}, want...))
-	switch fresh := last.dev != dev || last.gids == nil; {
-	case fresh && dev <= o.atStart, last.unsettled >= wholeAfter && bits.OnesCount(uint(last.unsettled)) == 1:
+func (o *Observer) end(last table, dev uint32, want []int, tries int) int {
+	n := slices.Max(append([]int{0}, want...))
+	switch {
+	case last.dev == dev && readsWhole(last.unsettled, tries):
 		return math.MaxInt
-	case !fresh:
+	case last.dev == dev && last.gids != nil:
 		n = max(n, last.gids[len(last.gids)-1].Index)
+	case dev <= o.atStart || len(want) == 0: // without an index that is asked for, the next reading may be a second later
+		return math.MaxInt
 	}
 	return n + 1 + spareGIDs
+}
+
+// readsWhole reports whether the whole table is read after so many readings that did not agree, of tries.
+func readsWhole(unsettled, tries int) bool {
+	return unsettled == wholeAfter || unsettled == 2*wholeAfter || unsettled == 4*wholeAfter || unsettled >= tries-1
 }
 
 func settlePause(unsettled int) time.Duration { return settleFirst << unsettled }

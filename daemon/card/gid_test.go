@@ -134,10 +134,11 @@ func TestIndexFarBehind(t *testing.T) {
 	}
 }
 
-// Of a device that came while the daemon runs no entry far behind is read at first; where the table does not agree, all
-// are read after some times, then after twice as many: each is a file.
+// Of a device that came while the daemon runs no entry far behind is read at first where an index is asked for; where
+// the table does not agree, all are read after some times, after more, and the last time: each is a file.
 func TestEndOfTable(t *testing.T) {
 	near := 3 + 1 + spareGIDs
+	some := []roce.GID{{Index: 1}}
 	for _, c := range []struct {
 		name string
 		last table
@@ -148,18 +149,24 @@ func TestEndOfTable(t *testing.T) {
 		{"a device that came", table{}, 5, near},
 		{"a device that came again", table{dev: 2, gids: []roce.GID{{Index: 90}}, unsettled: 1}, 5, near},
 		{"a table that was read", table{dev: 2, gids: []roce.GID{{Index: 90}}}, 2, 90 + 1 + spareGIDs},
-		{"a short one", table{dev: 2, gids: []roce.GID{{Index: 1}}}, 2, near},
-		{"four times", table{dev: 5, gids: []roce.GID{{Index: 1}}, unsettled: 4}, 5, math.MaxInt},
-		{"five times", table{dev: 5, gids: []roce.GID{{Index: 1}}, unsettled: 5}, 5, near},
-		{"eight times", table{dev: 5, gids: []roce.GID{{Index: 1}}, unsettled: 8}, 5, math.MaxInt},
+		{"a short one", table{dev: 2, gids: some}, 2, near},
+		{"four times", table{dev: 5, gids: some, unsettled: 4}, 5, math.MaxInt},
+		{"four times, empty", table{dev: 5, unsettled: 4}, 5, math.MaxInt},
+		{"five times", table{dev: 5, gids: some, unsettled: 5}, 5, near},
+		{"eight times", table{dev: 5, gids: some, unsettled: 8}, 5, math.MaxInt},
+		{"seventeen times", table{dev: 5, gids: some, unsettled: 17}, 5, near},
+		{"the last time", table{dev: 5, gids: some, unsettled: indexTries - 1}, 5, math.MaxInt},
+		{"for an event after it", table{dev: 5, gids: some, unsettled: indexTries}, 5, math.MaxInt},
 	} {
 		o := Observer{atStart: 2}
-		if got := o.end(c.last, c.dev, []int{3}); got != c.want {
+		if got := o.end(c.last, c.dev, []int{3}, indexTries); got != c.want {
 			t.Errorf("%s: %d, want %d", c.name, got, c.want)
 		}
 	}
-	if got := (&Observer{}).end(table{}, 5, nil); got != spareGIDs {
-		t.Errorf("without an index that is asked for: %d", got)
+	o := Observer{atStart: 2}
+	if first, next := o.end(table{}, 5, nil, settleTries), o.end(table{dev: 5, gids: some}, 5, nil, settleTries); first != math.MaxInt ||
+		next != 1+1+spareGIDs {
+		t.Errorf("without an index that is asked for: %d, then %d", first, next)
 	}
 }
 

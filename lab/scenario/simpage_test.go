@@ -94,7 +94,11 @@ func TestSimulatorPage(t *testing.T) {
 	defer stop()
 	second := exec.CommandContext(ctx, "bash", "-exc", script)
 	second.Dir, second.WaitDelay, second.SysProcAttr = dir, time.Second, &syscall.SysProcAttr{Setpgid: true}
-	defer func() { _ = syscall.Kill(-second.Process.Pid, syscall.SIGKILL) }()
+	defer func() {
+		if second.Process != nil {
+			_ = syscall.Kill(-second.Process.Pid, syscall.SIGKILL)
+		}
+	}()
 	out, err := second.CombinedOutput()
 	if err != nil {
 		t.Fatalf("the second terminal: %v\n%s", err, out)

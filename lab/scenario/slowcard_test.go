@@ -55,7 +55,7 @@ func TestSlowFunctions(t *testing.T) {
 		s.configuring()
 		took := s.call(began.Add(s.all / 2))
 		calls := len(took)
-		most := func(of []time.Duration) time.Duration { return of[len(of)*99/100] }
+		most := func(of []time.Duration) time.Duration { return of[percent99(len(of))] }
 		middle, worst := took[calls/2], took[calls-1]
 		beside := s.plug()
 		g.Logf("%d functions after %v; of %d calls half were answered within %v, 99 %% within %v, all within %v; before, of %d "+
@@ -278,7 +278,7 @@ func (s *slowCard) call(until time.Time) (took []time.Duration) {
 		}
 		took = append(took, time.Since(ask).Round(10*time.Microsecond))
 		cancel()
-		time.Sleep(20 * time.Millisecond) // of the few of a slower pace 99 % would be all
+		time.Sleep(20 * time.Millisecond) // fewer calls would make the slowest the 99th percentile
 	}
 	slices.Sort(took)
 	return took

@@ -10,7 +10,7 @@ import (
 
 // threads sets how many threads run at once: one for each subnet, because what a manager
 // does is one goroutine's and to hand packets from thread to thread takes longer than the
-// work on them, and one for each long computation, which would delay answers otherwise.
+// work on them, and two for each long computation, which would delay answers otherwise.
 type threads struct {
 	set func(n int) // nil to leave the number alone
 
@@ -54,4 +54,4 @@ func (t *threads) change(f func()) {
 	}
 }
 
-func (t *threads) number() int { return max(len(t.ports), 1) + max(t.computing, 0) }
+func (t *threads) number() int { return max(len(t.ports), 1) + 2*max(t.computing, 0) }

@@ -88,6 +88,7 @@ func TestIndexFarBehind(t *testing.T) {
 	defer func() { _ = o.Close() }()
 	s := snapshot()
 	d, l := &s.Devices[0], &s.Links[0]
+	o.atStart = d.Index
 	enter := func(i int, ip string) {
 		dir := "sys/devices/pci/" + pf + "/infiniband/mlx5_0/ports/1/"
 		x.write(fmt.Sprintf("%sgids/%d", dir, i), "0000:0000:0000:0000:0000:ffff:"+ip+"\n")

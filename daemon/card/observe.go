@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"maps"
-	"math"
 	"os/exec"
 	"path/filepath"
 	"reflect"
@@ -82,8 +81,7 @@ func New(root string, rt *rtnl.Conn, cfg Config) *Observer {
 	sys := sysfs.New(root)
 	o := &Observer{cfg: cfg, root: filepath.Join("/", root), sys: sys, cm: configfs.New(root), rt: rt,
 		done: map[string][]time.Time{}, index: map[string]int{}, tables: map[tableOf]table{}, moves: map[movedTo]moved{},
-		buffers: map[int]asked{}, queues: map[int]roce.Answers{}, again: map[int]time.Time{}, firmware: map[string]bool{},
-		atStart: math.MaxUint32}
+		buffers: map[int]asked{}, queues: map[int]roce.Answers{}, again: map[int]time.Time{}, firmware: map[string]bool{}}
 	o.workers = newWorkers(func() runner {
 		var r runner = newExecutor(sys, cfg.Modules)
 		if cfg.Helper != nil {

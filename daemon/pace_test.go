@@ -130,28 +130,24 @@ func TestPaceOfReadingAgain(t *testing.T) {
 		if began := sys.take(); len(began) != 1 || began[0].Sub(at) > coalesceLeast {
 			t.Errorf("observed after %s", since(at, began))
 		}
-		sys.take()
-		r.Wake(Scope{Addrs: true}) // an event of the same change, before that
-		time.Sleep(2 * coalesceLeast)
-		at = time.Now()
-		r.Wake(Scope{Links: links, Reread: true})
-		time.Sleep(time.Second)
-		if began := sys.take(); len(began) != 1 || !began[0].Equal(at) {
-			t.Errorf("after an event: observed after %s", since(at, began))
+		after := func(event Scope) {
+			t.Helper()
+			sys.take()
+			r.Wake(event)
+			time.Sleep(2 * coalesceLeast)
+			at := time.Now()
+			r.Wake(Scope{Links: links, Reread: true})
+			time.Sleep(time.Second)
+			if began := sys.take(); len(began) != 1 || !began[0].Equal(at) {
+				t.Errorf("after an event of the same change: observed after %s", since(at, began))
+			}
 		}
+		after(Scope{Addrs: true})
 		time.Sleep(time.Second)
 		r.Wake(Scope{Links: links})
 		time.Sleep(coalesceLeast + sys.took)
 		synctest.Wait()
-		sys.take()
-		r.Wake(Scope{Links: links}) // an event that follows a cycle closely
-		time.Sleep(2 * coalesceLeast)
-		at = time.Now()
-		r.Wake(Scope{Links: links, Reread: true})
-		time.Sleep(time.Second)
-		if began := sys.take(); len(began) != 1 || !began[0].Equal(at) {
-			t.Errorf("after one that follows a cycle: observed after %s", since(at, began))
-		}
+		after(Scope{Links: links}) // one that follows a cycle closely
 		for range 400 {
 			r.Wake(Scope{Links: links, Reread: true})
 			time.Sleep(100 * time.Microsecond)

@@ -167,7 +167,7 @@ func peerNetworkdLeased(g *lab.G, p peerLinks) {
 	within(20*time.Second, func() bool { return strings.Contains(sync(), "10.5.0.123") })
 	statement(g, "N28", "systemd-timesyncd uses the time servers of the lease", strings.Contains(sync(), "LinkNTPServers=10.5.0.123"), sync())
 
-	changes, asked, same := restartLeased(g, "systemd-networkd", a, log, leased)
+	changes, asked, same := restartLeased(g, "systemd-networkd", a, log, 20*time.Second, leased)
 	statement(g, "N29", "a restart: the address is removed, released and requested again",
 		same && strings.Contains(changes, "Deleted") && strings.Contains(asked, "DHCP"), changes+asked)
 

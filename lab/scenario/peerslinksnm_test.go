@@ -105,7 +105,7 @@ func peerNetworkManagerLeased(g *lab.G, p peerLinks, activate func(name, keys st
 	statement(g, "M23", "the script of Debian's chrony has chronyd use the time servers of the lease",
 		strings.Contains(sources(), "^? 10.5.0.123"), sources())
 
-	changes, asked, same := restartLeased(g, "NetworkManager", a, log, leased)
+	changes, asked, same := restartLeased(g, "NetworkManager", a, log, 30*time.Second, leased)
 	statement(g, "M24", "a restart: the address stays, and the lease is requested again",
 		same && !strings.Contains(changes, "Deleted") && strings.Contains(asked, "DHCPACK"), changes+asked)
 	counters := said(g, "nmcli -f all device show "+a)

@@ -22,15 +22,17 @@ func peerServer(g *lab.G, link, client string) (log func(from int) (string, int)
 }
 
 // restartLeased restarts a service that has a lease for a link, and returns what was said of the link's addresses
-// meanwhile, what the server logged, and whether the address is that of before.
-func restartLeased(g *lab.G, service, link string, log func(int) (string, int), leased func() bool) (changes, asked string, same bool) {
+// meanwhile, what the server logged, and whether the address is that of before. limit is how long a lease may take
+// from 5 s after the restart on.
+func restartLeased(g *lab.G, service, link string, log func(int) (string, int), limit time.Duration, leased func() bool) (
+	changes, asked string, same bool) {
 	address := leasedAddress(g, link)
 	monitor := g.Start("ip", "-o", "monitor", "address", "dev", link)
 	time.Sleep(300 * time.Millisecond)
 	_, mark := log(0)
 	g.Exec("systemctl", "restart", service)
 	time.Sleep(5 * time.Second)
-	within(30*time.Second, leased)
+	within(limit, leased)
 	asked, _ = log(mark)
 	monitor.Kill()
 	now := leasedAddress(g, link)

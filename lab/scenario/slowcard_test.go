@@ -55,7 +55,7 @@ func TestSlowFunctions(t *testing.T) {
 		s.configuring()
 		took := s.call(began.Add(s.all / 2))
 		calls := len(took)
-		most := func(of []time.Duration) time.Duration { return of[percent99(len(of))] }
+		most := func(of []time.Duration) time.Duration { return of[len(of)*99/100] }
 		middle, worst := took[calls/2], took[calls-1]
 		beside := s.plug()
 		g.Logf("%d functions after %v; of %d calls half were answered within %v, 99 %% within %v, all within %v; before, of %d "+
@@ -63,8 +63,9 @@ func TestSlowFunctions(t *testing.T) {
 			time.Since(began).Round(time.Millisecond), calls, middle, most(took), worst, len(quiet), quiet[len(quiet)/2], most(quiet),
 			quiet[len(quiet)-1], beside, usual)
 		// On a busy machine calls wait for the processor, as those before did, but none for a driver.
-		if limit := max(50*time.Millisecond, 2*most(quiet)); most(took) > limit || worst > each/2 {
-			g.Errorf("99 %% of the calls took at most %v, the slowest %v; wanted %v and %v", most(took), worst, limit, each/2)
+		limit := max(50*time.Millisecond, 2*most(quiet))
+		if slowest := max(4*limit, 4*quiet[len(quiet)-1]); most(took) > limit || worst > min(slowest, each/2) {
+			g.Errorf("99 %% of the calls took at most %v, the slowest %v; wanted %v and %v", most(took), worst, limit, min(slowest, each/2))
 		}
 		if beside > 2*usual+200*time.Millisecond {
 			g.Errorf("a second card took %v, before %v", beside, usual)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"time"
 
@@ -63,7 +64,7 @@ func (o *routesOptions) check() error {
 }
 
 func (o *routesOptions) options() explain.Options {
-	return explain.Options{Route: route.Options{Engine: o.engine}, QoS: o.qos, Partitions: partition.Default()}
+	return explain.Options{Route: route.Options{Engine: o.engine, Processors: runtime.NumCPU()}, QoS: o.qos, Partitions: partition.Default()}
 }
 
 // fabricRoutes is a fabric with its tables, as a command works on it.

@@ -138,7 +138,7 @@ func (d *daemon) configure(now *options) error {
 	d.manager.Config = func(p serve.Port) engine.Config {
 		threads.port(p)
 		c := *d.config.Load()
-		c.Log, c.Computing = d.log, threads.compute
+		c.Log, c.Computing, c.Processors = d.log, threads.compute, threads.spare()
 		c.Store, c.Drains, c.Routes = now.store(p), now.drains(p), now.routes(p)
 		c.Changed = func(x *engine.Snapshot) { d.status.state(p, x) }
 		return c

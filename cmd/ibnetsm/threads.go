@@ -10,7 +10,7 @@ import (
 
 // threads sets how many threads run at once: one for each subnet, because what a manager
 // does is one goroutine's and to hand packets from thread to thread takes longer than the
-// work on them, and two for each long computation, which would delay answers otherwise.
+// work on them, and two for each long computation, as it takes where there are so many, which would delay answers otherwise.
 type threads struct {
 	set func(n int) // nil to leave the number alone
 
@@ -52,6 +52,14 @@ func (t *threads) change(f func()) {
 	if f(); t.set != nil && t.number() != before {
 		t.set(t.number())
 	}
+}
+
+// spare is how many processors are left beside that of the goroutine that answers.
+func (t *threads) spare() int {
+	if t.set == nil {
+		return runtime.GOMAXPROCS(0) - 1
+	}
+	return runtime.NumCPU() - 1
 }
 
 func (t *threads) number() int { return max(len(t.ports), 1) + 2*max(t.computing, 0) }

@@ -52,6 +52,7 @@ func benchRoutes(o options) ([]routesSample, error) {
 				if i > 0 {
 					opt = force
 				}
+				opt.Processors = runtime.NumCPU() - 1 // as ibnetsm
 				r, took, cpu, err := computed(s.Fabric, opt, o.runs)
 				if err != nil {
 					return all, fmt.Errorf("%s, %s: %w", c.name, s.Name, err)

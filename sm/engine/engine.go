@@ -99,6 +99,9 @@ type Config struct {
 	// answers has gone on for some milliseconds, from another goroutine, and with false
 	// when it has ended.
 	Computing func(began bool)
+	// Processors is how many processors a computation may take beside that of the goroutine
+	// that answers; 0 means 1.
+	Processors int
 }
 
 // RetriesMost bounds Config.Retries: the tries of a request have a bit each, with the

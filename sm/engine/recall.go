@@ -214,11 +214,11 @@ func (s *Subnet) saveRoutes(ctx context.Context, content func() *remembered) (ok
 }
 
 // sumFor is a sum of what routes depend on: the shape of the fabric, as sameShape has it,
-// and the options, without what is in force.
+// and the options, without what is in force and what changes the time alone.
 func sumFor(g *fabric.Fabric, opt *route.Options) string {
 	h := sha256.New()
 	o := *opt
-	o.Previous, o.Order, o.SL, o.Trunk, o.Before = nil, nil, nil, nil, ""
+	o.Previous, o.Order, o.SL, o.Trunk, o.Before, o.Processors = nil, nil, nil, nil, "", 0
 	fmt.Fprintf(h, "%+v\n", o)
 	b := make([]byte, 0, 1<<12)
 	for i := range g.Ports {

@@ -102,7 +102,7 @@ func (w *sweep) route(ctx context.Context) error {
 	if !w.sameShape || s.prog.want.lft == nil || s.prog.reroute || isDue(s.prog.want.compareAt, time.Now()) {
 		g := s.routed(f)
 		opt, q, own := w.routeOptions(g)
-		opt.Early = !w.first && !w.sameShape && !s.prog.reroute
+		opt.Early, opt.Processors = !w.first && !w.sameShape && !s.prog.reroute, s.cfg.Processors
 		s.prog.reroute = false
 		alone, again, sm := w.first && s.copied.regs == nil, s.prog.want.lft != nil, w.pol.SMLID
 		r, err := compute(ctx, s, func() built {

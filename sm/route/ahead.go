@@ -1,23 +1,18 @@
 package route
 
-import "runtime"
-
 const (
 	// aheadGroups is from how many groups of links on candidates are found ahead, and
 	// aheadBatch for how many destinations at a time, so that there are few switches
 	// between goroutines.
 	aheadGroups = 4096
 	aheadBatch  = 4
-	// aheadProcessors is how many processors that takes: with two, the other one is left to the goroutine of a manager
-	// that answers meanwhile.
-	aheadProcessors = 3
 )
 
 // towards calls f for the switches of a list, with c their candidates, until f is false. On
 // large graphs another goroutine finds the next ones while f works; the engine is in use there.
 func (a *assignment) towards(list []int32, f func(d int32) bool) {
 	known, ok := a.engine.(*remembered)
-	if !a.ahead || len(a.peer) < aheadGroups || runtime.GOMAXPROCS(0) < aheadProcessors || ok && known.knows(list) {
+	if !a.ahead || len(a.peer) < aheadGroups || ok && known.knows(list) {
 		for _, d := range list {
 			a.c.reset()
 			a.engine.towards(d, a.c)

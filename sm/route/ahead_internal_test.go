@@ -2,7 +2,6 @@ package route
 
 import (
 	"bytes"
-	"runtime"
 	"slices"
 	"testing"
 
@@ -11,7 +10,6 @@ import (
 
 // Tables with candidates found ahead are those without, also after a search that stops early.
 func TestAhead(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(aheadProcessors))
 	g := newGraph(gen.LIDs(gen.FatTree3(24, 12, 2), 0))
 	if len(g.peer) < aheadGroups {
 		t.Fatalf("%d groups of links, candidates are found ahead from %d on", len(g.peer), aheadGroups)

@@ -199,7 +199,7 @@ func (a *assignment) score(way [][]uint8, worst int64) (score, share float64) {
 // the largest.
 func (b *builder) balanced(e engine, merging, bound int64) (*assignment, int64) {
 	a := newAssignment(b.graph, e, merging)
-	a.ahead = true
+	a.ahead = a.procs > 1
 	a.pass()
 	worst := a.worst()
 	for n := 1; n < maxPasses && n*a.work < assignWork && worst > bound; n++ {

@@ -72,6 +72,9 @@ type Options struct {
 	// Early asks for tables in force that were repaired without a comparison with tables from
 	// nothing, which takes most of the time, where such are possible: Result.Early says so.
 	Early bool
+	// Processors is how many processors the computation may take; 0 means 1. With several
+	// a part of the work on large fabrics is done on another one. The tables are the same.
+	Processors int
 }
 
 // Layers gives the service level of the path between two switches, by switch
@@ -195,7 +198,7 @@ func build(f *fabric.Fabric, opt Options, list []pendant) (r Result, searched bo
 	if g.top == 0 {
 		return Result{}, false, ErrNoLIDs
 	}
-	g.apart = g.pairsOf(list)
+	g.apart, g.procs = g.pairsOf(list), opt.Processors
 	roots, lack := rootsOf(f, opt.Roots)
 	hints = slices.Concat(hints, lack, g.weighHops(opt.HopWeights), g.orderHosts(opt.HostOrder))
 	b := &builder{graph: g, prev: opt.Previous, prior: g.placesOf(opt.Order), roots: roots, early: opt.Early}

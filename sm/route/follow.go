@@ -76,7 +76,7 @@ type follower struct {
 
 func (b *builder) follower(e engine) follower {
 	a := newAssignment(b.graph, e, 0)
-	a.ahead = true
+	a.ahead = a.procs > 1
 	return follower{a, a.adopt(b.prev)}
 }
 
@@ -97,7 +97,7 @@ func (f follower) grown() bool {
 func (f follower) mended(merging, limit int64) *assignment {
 	a := newAssignment(f.graph, f.engine, merging)
 	a.revert(f.copied(f.way), slices.Clone(f.load))
-	a.lost, a.work, a.ahead, a.batches = f.lost, f.work, true, f.batches
+	a.lost, a.work, a.ahead, a.batches = f.lost, f.work, f.ahead, f.batches
 	which := make([]bool, len(f.broken))
 	for lid, kept := range f.broken {
 		which[lid] = kept != whole

@@ -17,6 +17,7 @@ const NoPort uint8 = 255
 // group are in the order of port numbers, groups in the order of the peer.
 type graph struct {
 	f       *fabric.Fabric
+	procs   int // processors that may be taken
 	n       int
 	group   []int32 // n+1: first group of each switch
 	peer    []int32 // by group: the other switch

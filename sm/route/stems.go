@@ -67,7 +67,7 @@ func (b *builder) newStems(e engine, prev [][]uint8, limit int64) *stems {
 		ports: make([]int64, b.n), used: make([]bool, b.n), spare: make([]int32, b.n),
 		last: make([]int32, b.n), upper: make([]int32, b.n), least: make([]int64, b.n), climbs: make([]int32, b.n), other: make([]int32, b.n),
 		surveys: firstSurveys}
-	y.price, y.ahead = y.load, true
+	y.price, y.ahead = y.load, y.procs > 1
 	for s := range int32(b.n) {
 		first, end := b.neighbours(s)
 		for i := first; i < end; i++ {

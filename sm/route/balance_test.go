@@ -415,11 +415,11 @@ func TestCutChangesLittle(t *testing.T) {
 		"tree": gen.FatTree3(12, 6, 6), "uneven": gen.Uneven(2, 36, 17, 8, 281), "random": gen.RandomRegular(1, 32, 6, 4),
 		"dragonfly+": gen.DragonFlyPlus(5, 4, 4, 1)} {
 		f := gen.LIDs(whole, 0)
-		before, _ := build(t, name, f, route.Options{})
+		before, _ := build(t, name, f, route.Options{Processors: 2})
 		for seed := range uint64(1 + 2/every) {
 			g := cut(f, rand.New(rand.NewPCG(seed, 3)), 1)
-			fresh, full := build(t, name, g, route.Options{})
-			r, l := build(t, name, g, route.Options{Previous: before.LFT, Order: before.Order})
+			fresh, full := build(t, name, g, route.Options{Processors: 2})
+			r, l := build(t, name, g, route.Options{Previous: before.LFT, Order: before.Order, Processors: 2})
 			must, changed, redone := 0, 0, 0
 			for s := range r.LFT {
 				for lid, p := range before.LFT[s] {
@@ -443,7 +443,7 @@ func TestCutChangesLittle(t *testing.T) {
 				t.Errorf("%s, seed %d: %d entries led over the cable and %d change; %.0f flows on a link, %.0f from nothing", name, seed, must,
 					changed, l.Worst, full.Worst)
 			}
-			again, _ := build(t, name, g, route.Options{Previous: r.LFT, Order: r.Order})
+			again, _ := build(t, name, g, route.Options{Previous: r.LFT, Order: r.Order, Processors: 2})
 			if n := blocks(r.LFT, again.LFT); n > 0 {
 				t.Errorf("%s, seed %d: a second sweep without a change rewrites %d blocks", name, seed, n)
 			}

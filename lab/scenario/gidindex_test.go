@@ -260,7 +260,7 @@ func holdGIDIndex(t *testing.T, timeTravel bool, events int, check func(g *lab.G
 		g.WaitFor(60*time.Second, func() string {
 			b, _ := os.ReadFile("/run/ibnetworkd/links/" + eth() + ".env")
 			a, v := attr(d.status(eth()), "GIDIndex"), attr(d.status("storage"), "GIDIndex")
-			if a.Why.Code == roce.CodeGIDOccupied { // since the last event: it goes, as before
+			if a.Why.Code == roce.CodeGIDOccupied || v.Why.Code == roce.CodeGIDOccupied { // since the last event: it goes, as before
 				for f, on := range foreign {
 					_ = c.Do(rtnl.DelAddress(address(on, f)))
 				}
